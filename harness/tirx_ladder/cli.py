@@ -1,0 +1,169 @@
+"""The command line: list a ladder's versions, check one case, look after the simulator's cache."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from . import cases, check, ladder, pool, toolchain
+
+OK, NOT_CLEAN, USAGE = 0, 1, 2
+"""Exit codes, fixed: everything clean; something was found; what was asked for cannot be done as asked."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ladder.UsageError as error:
+        print(f"tirx-ladder: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("tirx-ladder: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tirx-ladder", description="Judge the versions of a GPU kernel ladder.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
+    def add_ladder(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--ladder", default=ladder.DEFAULT_LADDER, help="package, file or folder of the ladder (%(default)s)"
+        )
+
+    add_ladder(add("list", _list, "list the versions: tile, stages, cluster and what each adds"))
+
+    one = add("check", _check, "judge one version on one problem with all tools")
+    one.add_argument("version")
+    for name in ("m", "n", "k"):
+        one.add_argument(f"--{name}", required=True, type=_integer, metavar=name.upper())
+    one.add_argument("--sm-count", type=_integer, help=f"CTAs of a persistent launch ({ladder.DEFAULT_SM_COUNT})")
+    one.add_argument("--inputs", choices=cases.INPUTS, action="append", help="kind of input (all)")
+    one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, numerics only")
+    add_ladder(one)
+
+    store = add("cache", _cache, "show the simulator's cache, or make it smaller")
+    act = store.add_mutually_exclusive_group()
+    act.add_argument("--prune", metavar="SIZE", type=_size, help="drop least recently used kernels down to SIZE (2GiB)")
+    act.add_argument("--clear", action="store_true", help="remove everything, engines included")
+    return parser
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(_integer(part) for part in text.split(","))
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: a number with KiB, MiB or GiB is wanted, like 2GiB")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _list(options: argparse.Namespace) -> int:
+    loaded = ladder.load(options.ladder)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("version", "tile", "stages", "cluster", "launch", "adds"):
+        table.add_column(heading, no_wrap=heading != "adds")
+    for version in loaded.versions:
+        table.add_row(
+            version.name,
+            f"{version.tile[0]}x{version.tile[1]}x{version.blk_k}",
+            str(version.pipe_depth),
+            str(version.cluster),
+            "persistent" if version.persistent else "one tile each",
+            version.adds,
+        )
+    for name, reason in loaded.broken.items():
+        table.add_row(name, "-", "-", "-", "-", reason)
+    Console().print(table)
+    return NOT_CLEAN if loaded.broken else OK
+
+
+def _check(options: argparse.Namespace) -> int:
+    problem = ladder.Problem(options.m, options.n, options.k)
+    try:
+        version = ladder.load(options.ladder)[options.version]
+    except ladder.BrokenVersionError as error:
+        print(f"{options.version}: {error}")
+        return NOT_CLEAN
+    sm_count = options.sm_count
+    if sm_count is None:
+        sm_count = ladder.DEFAULT_SM_COUNT // version.cluster * version.cluster
+    version.check(problem, sm_count)
+    launched = len(version.schedule(problem, sm_count))
+    if options.clusters and not all(0 <= cluster < launched for cluster in options.clusters):
+        raise ladder.UsageError(
+            f"--clusters {','.join(map(str, options.clusters))}: the launch has clusters 0 to {launched - 1}"
+        )
+    toolchain.require()
+    launch = sm_count if version.persistent else None
+    spec = cases.Specialisation(version.name, problem, launch, frozenset(), options.clusters)
+    chosen = [cases.Case(spec, kind) for kind in options.inputs or cases.INPUTS]
+    workers = pool.Pool()
+    judge = check.Judge(options.ladder, workers)
+    try:
+        judge.plan(chosen)
+        _watch(judge, chosen[0])
+        verdicts = [judge.verdict(case) for case in chosen]
+    finally:
+        workers.close()
+    for verdict in verdicts:
+        if not verdict.clean:
+            print(verdict.report(options.ladder))
+    clean = sum(verdict.clean for verdict in verdicts)
+    tools = ", ".join(verdicts[0].asked)
+    print(f"{spec.id}: {clean} of {len(verdicts)} kinds of input clean ({tools})")
+    return OK if clean == len(verdicts) else NOT_CLEAN
+
+
+def _watch(judge: check.Judge, case: cases.Case) -> None:
+    """Say what the workers do until the jobs of a case are done; on standard error, where it is in no one's way."""
+    console = Console(stderr=True)
+    waiting = set(judge.futures(case).values())
+    with console.status("starting") as status:
+        while waiting:
+            doing = [pool.describe(activity) for activity in judge.pool.activities()]
+            status.update("; ".join(doing) or "starting")
+            if not console.is_terminal and doing:
+                console.print(*doing, sep="; ", highlight=False)
+            waiting = pool.pending(waiting, timeout_s=1.0 if console.is_terminal else 15.0)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    root = toolchain.cache_root()
+    if options.clear:
+        toolchain.clear(root)
+    elif options.prune is not None:
+        toolchain.prune(root, options.prune)
+    use = toolchain.cache_use(root)
+    print(f"simulator cache {root}: {_bytes(use.total)}")
+    print(f"  engines {_bytes(use.engines)}; {use.entries} entries of kernels {_bytes(use.kernels)}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

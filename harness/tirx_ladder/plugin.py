@@ -1,0 +1,216 @@
+"""The pytest plugin: a matrix over a ladder's versions, for this repository and any other.
+
+A test that takes the fixtures `case` and `judge` runs once for every case of the ladder:
+
+    def test_matrix(case, judge):
+        judge(case)
+
+`version` is there too: the KernelVersion that the case is about. Options: --ladder, --quick, --production.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from . import cases, ladder, toolchain
+from .check import Judge, Verdict
+from .pool import Pool, default_workers, describe, pending
+from .simulate import TOOLS, Outcome
+
+HEARTBEAT_S = 10.0
+"""Seconds of silence after which a waiting run says what it is doing."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tirx-ladder", "kernel ladders")
+    group.addoption("--ladder", default=ladder.DEFAULT_LADDER, help="package, file or folder of the ladder")
+    group.addoption("--quick", action="store_true", help="one problem a version, numerics only")
+    group.addoption("--production", action="store_true", help="also the kernels that are timed, on part of a launch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): cases of one build go to one worker")
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames or "judge" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    try:
+        toolchain.require()
+        loaded = ladder.load(config.getoption("--ladder"))
+    except ladder.UsageError as error:
+        pytest.exit(f"tirx-ladder: {error}", returncode=2)
+    config.stash[_LADDER] = loaded
+    chosen: list[Any] = []
+    for version in loaded.versions:
+        tier = (cases.quick_tier if config.getoption("--quick") else cases.default_tier)(version)
+        if config.getoption("--production"):
+            tier += cases.production_tier(version)
+        for spec in tier:
+            kinds = ("exact", "marked") if spec.clusters is not None else cases.INPUTS
+            group = pytest.mark.xdist_group(spec.id)
+            chosen += [
+                pytest.param(version.name, case, id=case.id, marks=group)
+                for case in (cases.Case(spec, kind) for kind in kinds)
+            ]
+    chosen += [pytest.param(name, None, id=f"{name}-broken") for name in loaded.broken]
+    metafunc.parametrize(("version", "case"), chosen, indirect=["version"])
+
+
+_LADDER = pytest.StashKey[ladder.Ladder]()
+_JUDGE = pytest.StashKey[Judge]()
+_PROGRESS = pytest.StashKey["Progress"]()
+
+
+@pytest.fixture
+def version(request: pytest.FixtureRequest) -> ladder.KernelVersion:
+    """The version that a case is about. One that cannot be imported fails here, and only here."""
+    try:
+        return request.config.stash[_LADDER][request.param]
+    except ladder.BrokenVersionError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest, version: ladder.KernelVersion) -> Callable[[cases.Case], Verdict]:
+    """Judges a case: fails the test unless every tool says clean."""
+    config = request.config
+    tools = ("numerics",) if config.getoption("--quick") else TOOLS
+
+    def judge_case(case: cases.Case) -> Verdict:
+        shared = config.stash[_JUDGE]
+        shared.plan([case], tools)  # planned before, unless a test made the case by itself
+        futures = shared.futures(case)
+        config.stash[_PROGRESS].wait(list(futures.values()))
+        verdict = shared.verdict(case, tools)
+        outcomes = [future.result() for future in futures.values()]
+        request.node.user_properties.append(("tirx_ladder", _facts(case, verdict, outcomes)))
+        if not verdict.clean:
+            pytest.fail(verdict.report(shared.ladder), pytrace=False)
+        return verdict
+
+    return judge_case
+
+
+def _facts(case: cases.Case, verdict: Verdict, outcomes: list[Outcome]) -> dict[str, Any]:
+    """What the summary needs to know of a case, as JSON (it crosses processes under xdist)."""
+    spec = case.specialisation
+    return {
+        "version": spec.version,
+        "spec": spec.id,
+        "columns": sorted({cases.column(row) for row in spec.rows if row != "production"} | {case.inputs}),
+        "objected": [tool for tool in verdict.asked if verdict.findings[tool].verdict != "clean"],
+        "clean": verdict.clean,
+        "built": sum(outcome.built for outcome in outcomes),
+        "seconds": sum(outcome.build_s + outcome.run_s for outcome in outcomes),
+    }
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    selected = [
+        case
+        for item in session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "judge" in item.fixturenames
+        and isinstance(case := item.callspec.params.get("case"), cases.Case)
+    ]  # fmt: skip
+    if not selected or config.getoption("collectonly"):
+        return
+    under_xdist = hasattr(config, "workerinput")
+    if not under_xdist and getattr(config.option, "numprocesses", None):
+        return  # the controller of xdist runs no case itself
+    workers = 1 if under_xdist else default_workers()
+    judge = config.stash[_JUDGE] = Judge(config.stash[_LADDER].spec, Pool(workers))
+    config.stash[_PROGRESS] = Progress(config, judge, len(selected))
+    if not under_xdist:  # under xdist a worker is not told before which cases it gets
+        tools = ("numerics",) if config.getoption("--quick") else TOOLS
+        judge.plan(selected, tools)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    judge = session.config.stash.get(_JUDGE, None)
+    if judge is not None:
+        judge.pool.close()
+
+
+class Progress:
+    """Says what is being built, how long that usually takes and how many cases are left."""
+
+    def __init__(self, config: pytest.Config, judge: Judge, total: int) -> None:
+        self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.get_plugin("terminalreporter")
+        self._judge = judge
+        self._total = total
+        self._started = self._said = time.monotonic()
+        self._stages: set[str] = set()
+        self._say(f"{total} cases on {len(judge.pool.workers) or default_workers()} worker processes")
+
+    def wait(self, futures: list[Future[Outcome]]) -> None:
+        """Wait for jobs, and speak up when a long stage begins or nothing was said for a while."""
+        while pending(futures, timeout_s=0.5):
+            doing = self._judge.pool.activities()
+            fresh = {f"{a.job.tool} {a.stage}" for a in doing if a.stage == "engine"} - self._stages
+            if fresh or time.monotonic() - self._said > HEARTBEAT_S:
+                self._stages |= fresh
+                self._say(self._left() + "".join(f"; {describe(activity)}" for activity in doing))
+
+    def _left(self) -> str:
+        done = sum(len(self._reporter.stats.get(key, ())) for key in ("passed", "failed")) if self._reporter else 0
+        return f"{done} of {self._total} cases done"
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        if self._reporter is not None:
+            minutes, seconds = divmod(int(self._said - self._started), 60)
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"[{minutes}:{seconds:02d}] {text}")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    facts = [
+        value
+        for key in ("passed", "failed")
+        for report in terminalreporter.stats.get(key, ())
+        for name, value in getattr(report, "user_properties", ())
+        if name == "tirx_ladder"
+    ]
+    if facts:
+        terminalreporter.section("correctness matrix")
+        for line in _table(facts):
+            terminalreporter.write_line(line)
+
+
+def _table(facts: list[dict[str, Any]]) -> Iterator[str]:
+    """Version by column of the matrix: clean cases of all cases, builds, seconds of work."""
+    columns = (*cases.COLUMNS, *cases.INPUTS)
+    yield "version  kernels  " + "  ".join(f"{name:>8}" for name in columns) + "   built   work s"
+    work: dict[str, dict[str, Any]] = {fact["spec"]: fact for fact in facts}
+    for version in dict.fromkeys(fact["version"] for fact in facts):
+        mine = [fact for fact in facts if fact["version"] == version]
+        all_of, clean_of = Counter[str](), Counter[str]()
+        for fact in mine:
+            all_of.update(fact["columns"])
+            clean_of.update(fact["columns"] if fact["clean"] else ())
+        cells = (f"{clean_of[name]}/{all_of[name]}" if all_of[name] else "-" for name in columns)
+        builds = [fact for fact in work.values() if fact["version"] == version]
+        yield (
+            f"{version:<7}  {len(builds):>7}  " + "  ".join(f"{cell:>8}" for cell in cells)
+            + f"  {sum(fact['built'] for fact in builds):>6}  {sum(fact['seconds'] for fact in builds):>7.1f}"
+        )  # fmt: skip
+    clean = sum(fact["clean"] for fact in facts)
+    yield (
+        f"{clean} of {len(facts)} cases clean; {len(work)} kernels, "
+        f"{sum(fact['built'] for fact in work.values())} builds, "
+        f"{sum(fact['seconds'] for fact in work.values()):.0f} s of work"
+    )
+    objections = Counter(tool for fact in facts for tool in fact["objected"])
+    if objections:
+        yield "objections: " + ", ".join(f"{tool} {count}" for tool, count in objections.items())

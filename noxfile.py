@@ -1,0 +1,39 @@
+"""Sessions: doors into the harness, without logic of their own. Words after -- go to pytest."""
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["correctness", "tests", "lint", "typecheck"]
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+
+PYTHON = "3.12"
+
+
+@nox.session(python=PYTHON)
+def correctness(session: nox.Session) -> None:
+    """The correctness matrix on the CPU simulator (--quick, --production, -k v7, -n 2, ...)."""
+    session.install("-e", ".[sim]")
+    session.run("pytest", "tests/correctness", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def tests(session: nox.Session) -> None:
+    """Tests of the harness itself."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "tests/harness", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def lint(session: nox.Session) -> None:
+    """Lint and format check."""
+    session.install("ruff==0.17.6")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(python=PYTHON)
+def typecheck(session: nox.Session) -> None:
+    """mypy --strict on the harness."""
+    session.install("mypy==2.4.1", "-e", ".[dev]")
+    session.run("mypy")
