@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
 
-from .ladder import DEFAULT_SM_COUNT, KernelVersion, Problem, Tile
+from .ladder import DEFAULT_SM_COUNT, KernelVersion, Problem, Tile, UsageError
 
 INPUTS = ("exact", "normal", "marked", "special")
 """Kinds of input; `oracle` says what each is and how its D is judged."""
@@ -139,12 +139,12 @@ Plan = Iterable[tuple[Tile, int, int | None]]
 
 
 def _shapes(version: KernelVersion) -> list[Tile]:
-    """Grids of output tiles, dearest first; the last two are taller and wider than square in elements."""
+    """Grids of output tiles, dearest first, among them one taller and one wider than square in elements."""
     if version.max_tiles is not None:
         return [(1, 1)]
     tile_m, tile_n = version.tile
-    tall, wide = (max(3, tile_n // tile_m + 1), 1), (1, max(3, tile_m // tile_n + 1))
-    return [(3, 3), (2, 1), (1, 2), tall, wide, (1, 1)]
+    tall, wide = (tile_n // tile_m + 1, 1), (1, tile_m // tile_n + 1)
+    return [(3, 3), (2, 1), (1, 2), *sorted({tall, wide} - {(2, 1), (1, 2), (1, 1)}), (1, 1)]
 
 
 def _one_wave_plan(version: KernelVersion) -> Plan:
@@ -158,20 +158,21 @@ def _one_wave_plan(version: KernelVersion) -> Plan:
 
 def _persistent_plan(version: KernelVersion) -> Plan:
     ks = sorted(set(k_tiles_rows(version).values()))
-    *_, tall, wide, one = _shapes(version)
+    *shapes, one = _shapes(version)
     used: set[int] = set()
     if version.max_tiles is None:
-        past_a_group = version.l2_group + 1  # a second, shorter group of the scheduler
+        cheap = version.tile[0] * version.tile[1] <= 2**14
+        past_a_group = max(3, version.l2_group + 1)  # a second, shorter group of the scheduler
         grids: dict[int, list[tuple[Tile, int]]] = {
             1: [((3, 3), 2), ((3, 1), 1), ((2, 1), 1)],
-            0: [((past_a_group, 1), max(2, past_a_group // 2)), ((1, 3), 1), ((1, 2), 1)],
+            0: [((past_a_group, 1), past_a_group - 1) if cheap else ((3, 1), 2), ((1, 3), 1), ((1, 2), 1)],
         }
         for parity, launches in grids.items():
             short = [k for k in ks if k % 2 == parity and k < 16]
-            for (grid, clusters), k in zip(launches, cycle(short), strict=False):
+            for (grid, clusters), k in zip(launches, cycle(short or ks[:1]), strict=False):
                 used.add(k)
                 yield grid, k, clusters
-        for grid in (tall, wide):
+        for grid in shapes[3:]:
             if max(grid) > 3:  # a tile so far from square that the grids above were not
                 yield grid, 1, 1
     long = [k for k in ks if k not in used]
@@ -189,9 +190,11 @@ def production_tier(version: KernelVersion) -> tuple[Specialisation, ...]:
 
     Empty for a version that does not accept so large a problem.
     """
-    if version.max_tiles is not None or version.max_k_tiles is not None:
-        return ()
     sm_count = DEFAULT_SM_COUNT // version.cluster * version.cluster
+    try:
+        version.check(PRODUCTION, sm_count)
+    except UsageError:
+        return ()
     clusters = len(version.schedule(PRODUCTION, sm_count))
     return (
         Specialisation(

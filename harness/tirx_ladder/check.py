@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def command(case: Case, ladder: str = DEFAULT_LADDER) -> str:
         words.append("--clusters " + ",".join(map(str, spec.clusters)))
     words.append(f"--inputs {case.inputs}")
     if ladder != DEFAULT_LADDER:
-        words.append(f"--ladder {ladder}")
+        words.append(f"--ladder {shlex.quote(ladder)}")
     return " ".join(words)
 
 
@@ -58,7 +59,7 @@ class Judge:
     def __init__(self, ladder: str, pool: Pool) -> None:
         self.ladder = ladder
         self.pool = pool
-        self._jobs: dict[tuple[Specialisation, str], Future[Outcome]] = {}
+        self._jobs: dict[tuple[Specialisation, str], dict[str, Future[Outcome]]] = {}
 
     def plan(self, cases: Iterable[Case], tools: Sequence[str] = TOOLS) -> None:
         """Queue what the cases need, in their order: each tool once a specialisation, with all its inputs."""
@@ -66,17 +67,27 @@ class Judge:
         for case in cases:
             inputs.setdefault(case.specialisation, []).append(case.inputs)
         for spec, kinds in inputs.items():
+            p = spec.problem
+            wanted: list[Job] = []
             for tool in tools_for(spec, tools):
-                if (spec, tool) not in self._jobs:
-                    p = spec.problem
-                    job = Job(
-                        self.ladder, spec.version, p.m, p.n, p.k, spec.sm_count, tool, tuple(kinds), spec.clusters
+                done = self._jobs.setdefault((spec, tool), {})
+                fresh = tuple(kind for kind in dict.fromkeys(kinds) if kind not in done)
+                if done and tool != "numerics":  # one run of a checker stands for all inputs
+                    done.update(dict.fromkeys(fresh, next(iter(done.values()))))
+                elif fresh:
+                    wanted.append(
+                        Job(self.ladder, spec.version, p.m, p.n, p.k, spec.sm_count, tool, fresh, spec.clusters)
                     )
-                    self._jobs[spec, tool] = self.pool.submit(job)
+            for job, future in zip(wanted, self.pool.submit_together(wanted), strict=True):
+                self._jobs[spec, job.tool].update(dict.fromkeys(job.inputs, future))
 
     def futures(self, case: Case) -> dict[str, Future[Outcome]]:
         """The jobs that a planned case waits for, by tool."""
-        return {tool: future for (spec, tool), future in self._jobs.items() if spec == case.specialisation}
+        return {
+            tool: jobs[case.inputs]
+            for (spec, tool), jobs in self._jobs.items()
+            if spec == case.specialisation and case.inputs in jobs
+        }
 
     def verdict(self, case: Case, tools: Sequence[str] = TOOLS) -> Verdict:
         """The verdict on a planned case; waits for its jobs."""
@@ -86,5 +97,5 @@ class Judge:
 
 
 def tools_for(spec: Specialisation, tools: Sequence[str]) -> tuple[str, ...]:
-    """The tools that can judge a specialisation: part of a launch is judged by numerics alone."""
-    return tuple(tool for tool in tools if spec.clusters is None or tool == "numerics")
+    """The tools that can judge a specialisation: the checkers judge whole launches only."""
+    return tuple(tool for tool in tools if spec.clusters is None or tool in ("lint", "numerics"))

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument(f"--{name}", required=True, type=_integer, metavar=name.upper())
     one.add_argument("--sm-count", type=_integer, help=f"CTAs of a persistent launch ({ladder.DEFAULT_SM_COUNT})")
     one.add_argument("--inputs", choices=cases.INPUTS, action="append", help="kind of input (all)")
-    one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, numerics only")
+    one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, without the checkers")
     add_ladder(one)
 
     store = add("cache", _cache, "show the simulator's cache, or make it smaller")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -208,8 +209,11 @@ def load(spec: str = DEFAULT_LADDER) -> Ladder:
             continue
         try:
             version = importlib.import_module(f"{module.__name__}.{entry}").VERSION
-        except Exception as error:  # whatever a kernel's module raises is that version's verdict
-            broken[str(entry).split("_")[0]] = f"{entry} cannot be imported: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:  # whatever a kernel's module raises is that version's verdict
+            name = str(entry).split("_")[0]
+            if name in broken:
+                raise UsageError(f"ladder {spec!r} has two versions of one name: {name}") from None
+            broken[name] = f"{entry} cannot be imported: {_brief(error)}"
             continue
         if not isinstance(version, KernelVersion):
             raise UsageError(f"ladder {spec!r}: VERSION of {entry} is {version!r}, a KernelVersion is wanted")
@@ -229,15 +233,22 @@ def _import_ladder(spec: str) -> tuple[ModuleType, str]:
         file = path / "__init__.py" if path.is_dir() else path
         if not file.is_file():
             raise UsageError(f"{path} holds no ladder: an __init__.py with a LADDER is wanted")
-        return _import_file(file, path.stem, package=path if path.is_dir() else None), str(path)
+        name = (
+            f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"  # two folders of one name may be loaded
+        )
+        return _import_file(file, name, package=path if path.is_dir() else None), str(path)
     try:
         return importlib.import_module(spec), spec
     except ModuleNotFoundError as error:
-        if error.name is not None and spec.startswith(error.name):
+        if error.name is not None and f"{spec}.".startswith(f"{error.name}."):
             raise UsageError(f"no ladder {spec!r}: an importable package, a file or a folder is wanted") from None
         raise UsageError(f"ladder {spec!r} cannot be imported: {error}") from error
     except Exception as error:
-        raise UsageError(f"ladder {spec!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"ladder {spec!r} cannot be imported: {_brief(error)}") from error
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _import_file(file: Path, name: str, package: Path | None) -> ModuleType:
@@ -252,5 +263,5 @@ def _import_file(file: Path, name: str, package: Path | None) -> ModuleType:
         module_spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise UsageError(f"ladder {file} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"ladder {file} cannot be imported: {_brief(error)}") from error
     return module

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -34,10 +35,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--production", action="store_true", help="also the kernels that are timed, on part of a launch")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): cases of one build go to one worker")
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all cases of one build to one worker of xdist, so that it is built and loaded once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByBuild(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid.rpartition("-")[0]
+
+    return ByBuild(config, log) if config.getoption("dist") == "load" else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -57,16 +64,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             tier += cases.production_tier(version)
         for spec in tier:
             kinds = ("exact", "marked") if spec.clusters is not None else cases.INPUTS
-            group = pytest.mark.xdist_group(spec.id)
             chosen += [
-                pytest.param(version.name, case, id=case.id, marks=group)
-                for case in (cases.Case(spec, kind) for kind in kinds)
+                pytest.param(version.name, case, id=case.id) for case in (cases.Case(spec, kind) for kind in kinds)
             ]
     chosen += [pytest.param(name, None, id=f"{name}-broken") for name in loaded.broken]
     metafunc.parametrize(("version", "case"), chosen, indirect=["version"])
 
 
 _LADDER = pytest.StashKey[ladder.Ladder]()
+_SELECTED = pytest.StashKey[list[cases.Case]]()
 _JUDGE = pytest.StashKey[Judge]()
 _PROGRESS = pytest.StashKey["Progress"]()
 
@@ -88,7 +94,8 @@ def judge(request: pytest.FixtureRequest, version: ladder.KernelVersion) -> Call
 
     def judge_case(case: cases.Case) -> Verdict:
         shared = config.stash[_JUDGE]
-        shared.plan([case], tools)  # planned before, unless a test made the case by itself
+        selected = config.stash[_SELECTED]  # all of one build at once; mostly they were planned before
+        shared.plan([c for c in selected if c.specialisation == case.specialisation] or [case], tools)
         futures = shared.futures(case)
         config.stash[_PROGRESS].wait(list(futures.values()))
         verdict = shared.verdict(case, tools)
@@ -128,6 +135,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     under_xdist = hasattr(config, "workerinput")
     if not under_xdist and getattr(config.option, "numprocesses", None):
         return  # the controller of xdist runs no case itself
+    config.stash[_SELECTED] = selected
     workers = 1 if under_xdist else default_workers()
     judge = config.stash[_JUDGE] = Judge(config.stash[_LADDER].spec, Pool(workers))
     config.stash[_PROGRESS] = Progress(config, judge, len(selected))
@@ -147,11 +155,13 @@ class Progress:
 
     def __init__(self, config: pytest.Config, judge: Judge, total: int) -> None:
         self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.get_plugin("terminalreporter")
+        capture = config.pluginmanager.get_plugin("capturemanager")
+        self._uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._judge = judge
         self._total = total
         self._started = self._said = time.monotonic()
         self._stages: set[str] = set()
-        self._say(f"{total} cases on {len(judge.pool.workers) or default_workers()} worker processes")
+        self._say(f"{total} cases on {len(judge.pool.workers)} worker processes")
 
     def wait(self, futures: list[Future[Outcome]]) -> None:
         """Wait for jobs, and speak up when a long stage begins or nothing was said for a while."""
@@ -170,8 +180,9 @@ class Progress:
         self._said = time.monotonic()
         if self._reporter is not None:
             minutes, seconds = divmod(int(self._said - self._started), 60)
-            self._reporter.ensure_newline()
-            self._reporter.write_line(f"[{minutes}:{seconds:02d}] {text}")
+            with self._uncaptured():
+                self._reporter.ensure_newline()
+                self._reporter.write_line(f"[{minutes}:{seconds:02d}] {text}")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

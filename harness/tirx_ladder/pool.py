@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from queue import SimpleQueue
 
 from . import toolchain
 from .simulate import Finding, Job, Outcome
@@ -48,7 +49,9 @@ class Worker:
     """One guarded process, started when first needed and again after it was killed."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (lives as long as the worker)
         self.activity: Activity | None = None
 
@@ -62,31 +65,39 @@ class Worker:
 
     def _run(self, job: Job, activity: Activity) -> Outcome:
         process = self._started()
+        if process is None:
+            return Outcome(job.tool, (Finding("incomplete", "the pool was closed before the job ran"),))
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(asdict(job)) + "\n")
-            process.stdin.flush()
+            process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
         except BrokenPipeError:
             return self._lost(job, activity)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
+            rest = b""
             while True:
                 left = activity.since + LIMITS[activity.stage] - time.monotonic()
                 if left <= 0 or not selector.select(left):
                     self.close()
                     text = f"{job.tool} passed its limit of {LIMITS[activity.stage]:.0f} s in stage '{activity.stage}'"
                     return Outcome(job.tool, (Finding("timeout", f"{text} and was killed"),))
-                line = process.stdout.readline()
-                if not line:
+                chunk = os.read(process.stdout.fileno(), 65536)
+                if not chunk:
                     return self._lost(job, activity)
-                answer = json.loads(line)
-                if "outcome" in answer:
-                    return Outcome.from_json(answer["outcome"])
-                activity.stage, activity.since = answer["stage"], time.monotonic()
+                *lines, rest = (rest + chunk).split(b"\n")
+                for answer in map(json.loads, lines):
+                    if "outcome" in answer:
+                        return Outcome.from_json(answer["outcome"])
+                    activity.stage, activity.since = answer["stage"], time.monotonic()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            return None if self._closed else self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
+            self.close()
             self._errors.seek(0)
             self._errors.truncate()
             self._process = subprocess.Popen(
@@ -94,7 +105,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                text=True,
+                bufsize=0,
                 start_new_session=True,
                 env={**os.environ, **toolchain.worker_environment(), "PYTHONPATH": os.pathsep.join(sys.path)},
             )
@@ -110,6 +121,12 @@ class Worker:
         last = "\n".join(self._errors.read().strip().splitlines()[-8:])
         text = f"the process that ran {job.tool} ended with {how} in stage '{activity.stage}'"
         return Outcome(job.tool, (Finding("crash", f"{text}\n{last}".strip()),))
+
+    def kill(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._process is not None and self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill the process and its children."""
@@ -133,20 +150,37 @@ class Pool:
     """Some workers and a queue of jobs, done in the order submitted."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self._threads = ThreadPoolExecutor(workers or default_workers(), thread_name_prefix="ladder")
-        self._local = threading.local()
-        self.workers: list[Worker] = []
+        self.workers = [Worker() for _ in range(workers or default_workers())]
+        self._threads = ThreadPoolExecutor(len(self.workers), thread_name_prefix="ladder")
+        self._queued: set[Future[Outcome]] = set()
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self.workers:
+            self._idle.put(worker)
 
     def submit(self, job: Job) -> Future[Outcome]:
         """Queue a job."""
-        return self._threads.submit(self._run, job)
+        return self.submit_together([job])[0]
 
-    def _run(self, job: Job) -> Outcome:
-        worker: Worker | None = getattr(self._local, "worker", None)
-        if worker is None:
-            worker = self._local.worker = Worker()
-            self.workers.append(worker)
-        return worker.run(job)
+    def submit_together(self, jobs: Sequence[Job]) -> list[Future[Outcome]]:
+        """Queue jobs that one worker does in turn, such as the tools on one kernel, which is then parsed once."""
+        futures: list[Future[Outcome]] = [Future() for _ in jobs]
+        self._queued.update(futures)
+        self._threads.submit(self._run, list(zip(jobs, futures, strict=True)))
+        return futures
+
+    def _run(self, jobs: list[tuple[Job, Future[Outcome]]]) -> None:
+        worker = self._idle.get()
+        try:
+            for job, future in jobs:
+                self._queued.discard(future)
+                if not future.set_running_or_notify_cancel():
+                    continue
+                try:
+                    future.set_result(worker.run(job))
+                except BaseException as error:  # whoever waits for it must hear of it
+                    future.set_exception(error)
+        finally:
+            self._idle.put(worker)
 
     def activities(self) -> list[Activity]:
         """What the workers are doing now."""
@@ -155,9 +189,14 @@ class Pool:
     def close(self) -> None:
         """Drop what is queued and kill what runs."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for future in list(self._queued):
+            future.cancel()
+        for worker in self.workers:
+            worker.kill()
+        self._threads.shutdown(wait=True)
         for worker in self.workers:
             worker.close()
-        self._threads.shutdown(wait=True)
+            worker._errors.close()
 
 
 def pending(futures: Iterable[Future[Outcome]], timeout_s: float) -> set[Future[Outcome]]:

@@ -1,4 +1,4 @@
-"""One kernel on the CPU simulator: numerics, synccheck and racecheck, with every doubt a finding.
+"""One kernel: lint, and on the CPU simulator numerics, synccheck and racecheck, with every doubt a finding.
 
 Runs inside a guarded process (`pool`): a wrong kernel may hang or crash the simulator's native code.
 """
@@ -11,15 +11,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import ladder, oracle, toolchain
+from . import ladder, lint, oracle, tir, toolchain
 
-TOOLS = ("numerics", "synccheck", "racecheck")
+TOOLS = ("lint", "numerics", "synccheck", "racecheck")
 
 CLEAN = "clean"
 """The one verdict that is a pass. Others: wrong, error, review, incomplete, crash, timeout, broken."""
@@ -82,14 +83,17 @@ class Outcome:
 def run(job: Job, stage: Stage) -> Outcome:
     """Build and run one job in this process."""
     started = time.monotonic()
-    version = ladder.load(job.ladder)[job.version]
+    version = _load(job.ladder)[job.version]
     problem = ladder.Problem(job.m, job.n, job.k)
     sm_count = job.sm_count or ladder.DEFAULT_SM_COUNT // version.cluster * version.cluster
     version.check(problem, sm_count)
     try:
-        kernel = version.build(problem, sm_count=sm_count)
+        kernel = _kernel(version, problem, sm_count)
     except Exception as error:  # whatever a builder raises is a verdict on its version
         return Outcome(job.tool, (Finding("broken", f"the kernel does not build: {_brief(error)}"),))
+    if job.tool == "lint":
+        stage("run")
+        return Outcome(job.tool, tuple(_lint(kernel)), run_s=time.monotonic() - started)
     from tirx_harness.numsim import NumSimError
 
     try:
@@ -102,6 +106,22 @@ def run(job: Job, stage: Stage) -> Outcome:
     except NumSimError as error:
         return Outcome(job.tool, (Finding("error", _brief(error)),), time.monotonic() - started)
     return Outcome(job.tool, findings, build_s, time.monotonic() - started, built)
+
+
+@lru_cache(maxsize=4)
+def _kernel(version: ladder.KernelVersion, problem: ladder.Problem, sm_count: int) -> Any:
+    """Build a kernel; the tools' jobs on it come one after the other, and parsing it takes up to a second."""
+    return version.build(problem, sm_count=sm_count)
+
+
+@lru_cache
+def _load(spec: str) -> ladder.Ladder:
+    return ladder.load(spec)
+
+
+def _lint(kernel: Any) -> Iterator[Finding]:
+    found = lint.lint(kernel)
+    yield Finding("error" if found else CLEAN, "\n".join(map(str, found[:MAX_FINDINGS])))
 
 
 def _numerics(
@@ -118,7 +138,8 @@ def _numerics(
         try:
             result = Engine(max_workers=1).run(module, {"A": a, "B": b, "D": d}, subset=subset)
         except NumSimError as error:
-            yield Finding("error", _brief(error), kind)
+            deadlock = "deadlock" in str(error)
+            yield Finding("error", tir.explain_deadlock(str(error), kernel) if deadlock else _brief(error), kind)
             continue
         mismatch = oracle.compare(kind, result.outputs["D"], a, b, version, schedule, job.clusters)
         if mismatch is not None:
@@ -200,12 +221,12 @@ def _render(finding: Any) -> str:
     lines = [f"{finding.kind}: {headline[:600]}"]
     places: dict[str, list[int]] = {}
     for label, operation in _operations(finding.details):
-        place = _place(operation)
+        place = _place(operation["source"].get("source_span"))
         if place:
             places.setdefault(f"{label}{place}", []).append(int(operation.get("global_warp_id", -1)))
-    for place, warps in places.items():
-        known = sorted({warp for warp in warps if warp >= 0})
-        lines.append(f"  {'warp ' + _ranges(known) + ' ' if known else ''}{place}")
+    for text, warps in places.items():
+        known = [warp for warp in warps if warp >= 0]
+        lines.append(f"  {'warp ' + tir.ranges(known) + ' ' if known else ''}{text}")
     hint = finding.details.get("hint")
     return "\n".join(lines + ([f"  hint: {hint}"] if hint else []))
 
@@ -228,28 +249,10 @@ def _operations(details: Any, label: str = "") -> Iterator[tuple[str, dict[str, 
             yield from _operations(value, label)
 
 
-def _place(operation: dict[str, Any]) -> str:
-    """Where an operation stands in the kernel: file, line and the line's text."""
-    span = operation["source"].get("source_span")
+def _place(span: Any) -> tir.Place | None:
+    """The kernel's line that a serialised span begins on."""
     while isinstance(span, dict) and span.get("kind") == "sequential" and span.get("spans"):
         span = span["spans"][0]
     if not isinstance(span, dict) or "line" not in span:
-        return ""
-    file, line = Path(span["source_name"]), int(span["line"])
-    try:
-        text = file.read_text().splitlines()[line - 1].strip()
-    except (OSError, IndexError):
-        text = ""
-    shown = os.path.relpath(file) if file.is_relative_to(Path.cwd()) else str(file)
-    return f"at {shown}:{line}: {text}"
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Sorted numbers as text: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+        return None
+    return tir.Place(Path(span["source_name"]), int(span["line"]))

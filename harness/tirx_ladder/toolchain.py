@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ def worker_environment() -> dict[str, str]:
         "NUMSIM_BUILD_CACHE_DIR": root,
         "NUMSIM_GENERATED_OPT_LEVEL": os.environ.get("NUMSIM_GENERATED_OPT_LEVEL", GENERATED_OPT_LEVEL),
         "NUMSIM_GENERATED_STRIP": "symbols",
+        # The engine allocates and frees large buffers without end: keep them mapped (a quarter less run time).
+        "MALLOC_MMAP_THRESHOLD_": str(2**32),
+        "MALLOC_TRIM_THRESHOLD_": str(2**33),
+        "MALLOC_TOP_PAD_": str(2**26),
+        "OPENBLAS_NUM_THREADS": "1",
     }
 
 
@@ -68,10 +74,14 @@ def require() -> None:
                 f"{_rust_tool(tool)} is not there: the simulator compiles with Rust {_dotted(RUSTC_WANTED)} or later; "
                 "install it with rustup (https://rustup.rs) or put it on PATH"
             )
-    done = subprocess.run([_rust_tool("rustc"), "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"rustc (\d+)\.(\d+)", done.stdout)
+    try:
+        done = subprocess.run([_rust_tool("rustc"), "--version"], capture_output=True, text=True, check=False)
+        said = done.stdout, done.stderr
+    except OSError as error:
+        said = "", str(error)
+    found = re.search(r"rustc (\d+)\.(\d+)", said[0])
     if found is None:
-        raise UsageError(f"rustc --version failed: {(done.stderr or done.stdout).strip()!r}; repair the Rust toolchain")
+        raise UsageError(f"rustc --version failed: {(said[1] or said[0]).strip()!r}; repair the Rust toolchain")
     version = (int(found[1]), int(found[2]))
     if version < RUSTC_WANTED:
         raise UsageError(
@@ -90,9 +100,8 @@ def require_cache(root: Path) -> None:
     where = f"simulator cache {root} (NUMSIM_CACHE_DIR)"
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        probe = root / f".probe-{os.getpid()}"
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=root) as probe:
+            probe.write(b"\0" * 4096)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror}; name a folder that can be") from None
     status = root.stat()
@@ -149,13 +158,13 @@ def prune(root: Path, max_bytes: int) -> CacheUse:
     Raises UsageError while a run uses the cache, or if the engines alone do not fit.
     """
     with _alone(root):
-        shutil.rmtree(root / "tmp", ignore_errors=True)
+        _remove(root / "tmp")
         use = cache_use(root)
         excess = use.total - max_bytes
         for _, size, path in sorted(_entries(root)):
             if excess <= 0:
                 break
-            shutil.rmtree(path)
+            _remove(path)
             excess -= size
     if excess > 0:
         raise UsageError(
@@ -168,21 +177,26 @@ def prune(root: Path, max_bytes: int) -> CacheUse:
 def clear(root: Path) -> None:
     """Empty the cache. Raises UsageError while a run uses it, or if it does not look like a simulator cache."""
     with _alone(root):
-        known = {"artifacts", "compile", "cargo-target", "dependencies", "engines", "locks", "tmp", "in-use.lock"}
-        strange = sorted(path.name for path in root.iterdir() if path.name not in known)
-        if strange:
-            raise UsageError(f"{root} also holds {', '.join(strange[:3])}: not a simulator cache, nothing was removed")
         for path in root.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != "in-use.lock":
-                path.unlink()
+            if path.name != "in-use.lock":
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
     if not root.is_dir():
         raise UsageError(f"there is no simulator cache at {root}: nothing to do")
+    known = {"artifacts", "compile", "cargo-target", "dependencies", "engines", "locks", "tmp", "in-use.lock"}
+    strange = sorted(path.name for path in root.iterdir() if path.name not in known)
+    if strange:
+        raise UsageError(f"{root} also holds {', '.join(strange[:3])}: not a simulator cache, nothing was removed")
     with (root / "in-use.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

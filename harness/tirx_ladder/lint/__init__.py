@@ -1,0 +1,14 @@
+"""A structural check of a kernel's TIRx, on every path: what the simulator's runs cannot see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .rules import RULES, Checker, Violation
+
+__all__ = ["RULES", "Violation", "lint"]
+
+
+def lint(kernel: Any) -> list[Violation]:
+    """Every rule that does not hold in a kernel (a PrimFunc as its builder returns it)."""
+    return Checker(kernel).run()
