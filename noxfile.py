@@ -25,6 +25,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def faults(session: nox.Session) -> None:
+    """Plant every fault of the catalogue and see that it is caught (-k phases for a class)."""
+    session.install("-e", ".[sim]")
+    session.run("pytest", "tests/faults", *session.posargs, env={"NUMSIM_GENERATED_OPT_LEVEL": "0"})
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Lint and format check."""
     session.install("ruff==0.17.6")

@@ -78,21 +78,24 @@ _PROGRESS = pytest.StashKey["Progress"]()
 
 
 @pytest.fixture
-def version(request: pytest.FixtureRequest) -> ladder.KernelVersion:
-    """The version that a case is about. One that cannot be imported fails here, and only here."""
-    try:
-        return request.config.stash[_LADDER][request.param]
-    except ladder.BrokenVersionError as error:
-        pytest.fail(str(error), pytrace=False)
+def version(request: pytest.FixtureRequest) -> ladder.KernelVersion | None:
+    """The version that a case is about; None if its module cannot be imported, and then `judge` fails."""
+    loaded = request.config.stash[_LADDER]
+    return None if request.param in loaded.broken else loaded[request.param]
 
 
 @pytest.fixture
-def judge(request: pytest.FixtureRequest, version: ladder.KernelVersion) -> Callable[[cases.Case], Verdict]:
+def judge(
+    request: pytest.FixtureRequest, version: ladder.KernelVersion | None
+) -> Callable[[cases.Case | None], Verdict]:
     """Judges a case: fails the test unless every tool says clean."""
     config = request.config
     tools = ("numerics",) if config.getoption("--quick") else TOOLS
 
-    def judge_case(case: cases.Case) -> Verdict:
+    def judge_case(case: cases.Case | None) -> Verdict:
+        if case is None:
+            name = request.node.callspec.params["version"]
+            pytest.fail(config.stash[_LADDER].broken[name], pytrace=False)
         shared = config.stash[_JUDGE]
         selected = config.stash[_SELECTED]  # all of one build at once; mostly they were planned before
         shared.plan([c for c in selected if c.specialisation == case.specialisation] or [case], tools)
@@ -138,7 +141,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config.stash[_SELECTED] = selected
     workers = 1 if under_xdist else default_workers()
     judge = config.stash[_JUDGE] = Judge(config.stash[_LADDER].spec, Pool(workers))
-    config.stash[_PROGRESS] = Progress(config, judge, len(selected))
+    config.stash[_PROGRESS] = Progress(config, judge.pool, len(selected))
     if not under_xdist:  # under xdist a worker is not told before which cases it gets
         tools = ("numerics",) if config.getoption("--quick") else TOOLS
         judge.plan(selected, tools)
@@ -153,20 +156,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 class Progress:
     """Says what is being built, how long that usually takes and how many cases are left."""
 
-    def __init__(self, config: pytest.Config, judge: Judge, total: int) -> None:
+    def __init__(self, config: pytest.Config, pool: Pool, total: int) -> None:
         self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.get_plugin("terminalreporter")
         capture = config.pluginmanager.get_plugin("capturemanager")
         self._uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
-        self._judge = judge
+        self._pool = pool
         self._total = total
         self._started = self._said = time.monotonic()
         self._stages: set[str] = set()
-        self._say(f"{total} cases on {len(judge.pool.workers)} worker processes")
+        self._say(f"{total} cases on {len(pool.workers)} worker processes")
 
     def wait(self, futures: list[Future[Outcome]]) -> None:
         """Wait for jobs, and speak up when a long stage begins or nothing was said for a while."""
         while pending(futures, timeout_s=0.5):
-            doing = self._judge.pool.activities()
+            doing = self._pool.activities()
             fresh = {f"{a.job.tool} {a.stage}" for a in doing if a.stage == "engine"} - self._stages
             if fresh or time.monotonic() - self._said > HEARTBEAT_S:
                 self._stages |= fresh

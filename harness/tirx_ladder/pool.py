@@ -22,6 +22,7 @@ from queue import SimpleQueue
 
 from . import toolchain
 from .simulate import Finding, Job, Outcome
+from .worker import MEMORY
 
 LIMITS = {"start": 120.0, "engine": 3600.0, "cached": 120.0, "build": 900.0, "run": 600.0}
 """Seconds that a worker may spend in a stage before it is killed. Generous: a machine may be ten times slower
@@ -29,6 +30,11 @@ than the ones measured (engine 80 to 230 s, build 4 to 24 s, run of a matrix cas
 
 USUAL = {"engine": "2 to 4 minutes, once a machine", "build": "4 to 10 s"}
 """How long a stage usually takes, for people who wait; measured on two cores."""
+
+
+def memory_limit() -> int:
+    """Bytes of address space for a worker: most of the machine's memory, for the workers' needs rarely coincide."""
+    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def default_workers() -> int:
@@ -107,7 +113,12 @@ class Worker:
                 stderr=self._errors,
                 bufsize=0,
                 start_new_session=True,
-                env={**os.environ, **toolchain.worker_environment(), "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={
+                    **os.environ,
+                    **toolchain.worker_environment(),
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    MEMORY: str(memory_limit()),
+                },
             )
         return self._process
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
+import signal
 import sys
 from typing import Any
 
 from . import ladder, simulate, toolchain
 
+MEMORY = "TIRX_LADDER_MEMORY"
+"""Environment variable: bytes of address space that the process and the compilers it starts may each take."""
+
 
 def main() -> None:
     """Serve jobs until standard input ends."""
+    _die_with_parent()
+    memory = int(os.environ[MEMORY])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a kernel or the simulator prints must not look like an answer
 
@@ -31,6 +40,12 @@ def main() -> None:
             except Exception as error:  # a fault of the simulator, or of the disk: this job's verdict
                 outcome = simulate.Outcome(job.tool, (simulate.Finding("crash", simulate._brief(error)),))
             send(outcome=outcome.to_json())
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it is gone, however that went."""
+    pr_set_pdeathsig = 1  # linux/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ class Edit:
     """A change of a kernel's source: the one place where old stands becomes new.
 
     A one-line old is any part of a line. A longer one is whole lines, without their indentation, so that it
-    stands for the same lines at any depth; the indentation in new counts from that of old's first line.
+    stands for the same lines at any depth. Lines of new that are also in old stay as they are in the kernel; the
+    others are indented from old's first line on.
     """
 
     old: str
@@ -83,8 +84,12 @@ def _apply(edit: Edit, lines: list[str], complaint: str) -> list[str]:
     at = places[0]
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     first, *rest = edit.new.splitlines() or [""]
-    first = lines[at].replace(edit.old, first) if len(old) == 1 else indent + first
-    return [*lines[:at], first, *(indent + line for line in rest), *lines[at + len(old) :]]
+    if len(old) == 1:
+        changed = [lines[at].replace(edit.old, first), *(indent + line for line in rest)]
+    else:
+        kept = {line.strip(): line for line in lines[at : at + len(old)]}
+        changed = [kept.get(line.strip(), indent + line) for line in (first, *rest)]
+    return [*lines[:at], *changed, *lines[at + len(old) :]]
 
 
 def specialisation(fault: Fault, version: KernelVersion) -> Specialisation:

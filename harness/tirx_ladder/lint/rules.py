@@ -81,6 +81,7 @@ class Known:
     hidden: Marks = field(default_factory=dict)  # mbarrier inits that are not visible: "fence", "sync"
     waited: Marks = field(default_factory=dict)  # barriers waited on since the last fence::after_thread_sync
     loaded: Marks = field(default_factory=dict)  # tcgen05.ld since the last fence::before_thread_sync
+    read_back: Marks = field(default_factory=dict)  # any tcgen05.ld so far
     frees: tuple[int, int] = (0, 0)  # least and most deallocations on a path
 
     def copy(self) -> Known:
@@ -104,7 +105,7 @@ class Known:
     def _marks(self) -> tuple[Marks, ...]:
         return (
             self.loading, self.uncommitted, self.storing, self.ungrouped, self.unfenced, self.touched, self.hidden,
-            self.waited, self.loaded,
+            self.waited, self.loaded, self.read_back,
         )  # fmt: skip
 
 
@@ -223,7 +224,7 @@ class Checker:
                 text = "tcgen05.ld with no tcgen05.fence::after_thread_sync since the wait for the MMA"
                 self._report("fence-after", text, event.place, place)
         known.loading[event.target] = event.place
-        known.loaded["load"] = event.place
+        known.loaded["load"] = known.read_back["load"] = event.place
         known.touched = {"cta": event.place, "cluster": event.place}
 
     def _on_wait_ld(self, event: Event, known: Known, warp: flow.Warp) -> None:
@@ -318,7 +319,7 @@ class Checker:
             known.touched.pop(level, None)
         if "cluster" in levels:
             known.hidden.pop("sync", None)
-        if known.loaded:
+        if known.read_back:
             known.waited["sync"] = event.place  # what was loaded before may now be overwritten by an MMA
 
     def _on_alloc(self, event: Event, known: Known, warp: flow.Warp) -> None:
