@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import cases, check, ladder, pool, toolchain
+from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
 """Exit codes, fixed: everything clean; something was found; what was asked for cannot be done as asked."""
@@ -53,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--inputs", choices=cases.INPUTS, action="append", help="kind of input (all)")
     one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, without the checkers")
     add_ladder(one)
+
+    add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
 
     store = add("cache", _cache, "show the simulator's cache, or make it smaller")
     act = store.add_mutually_exclusive_group()
@@ -99,7 +102,7 @@ def _list(options: argparse.Namespace) -> int:
         )
     for name, reason in loaded.broken.items():
         table.add_row(name, "-", "-", "-", "-", reason)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     return NOT_CLEAN if loaded.broken else OK
 
 
@@ -151,6 +154,16 @@ def _watch(judge: check.Judge, case: cases.Case) -> None:
             if not console.is_terminal and doing:
                 console.print(*doing, sep="; ", highlight=False)
             waiting = pool.pending(waiting, timeout_s=1.0 if console.is_terminal else 15.0)
+
+
+def _faults(options: argparse.Namespace) -> int:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("class", "fault", "versions", "caught by", "what was done wrong"):
+        table.add_column(heading, no_wrap=heading != "what was done wrong")
+    for fault in FAULTS:
+        table.add_row(fault.kind, fault.name, " ".join(fault.versions), " ".join(fault.caught), fault.did)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return OK
 
 
 def _cache(options: argparse.Namespace) -> int:

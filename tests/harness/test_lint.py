@@ -1,0 +1,67 @@
+"""Lint: each rule fires on the fault that it is for, at its place, and on none of the good kernels."""
+
+import pytest
+
+from tirx_ladder import cases, faults, ladder
+from tirx_ladder.faults.catalogue import FAULTS
+from tirx_ladder.lint import RULES, lint
+
+BAD = {  # a fault that breaks the rule, and a version to plant it in
+    "ld-wait": ("no-wait-ld", "v8"),
+    "tmem-free-sync": ("cta-sync-before-tmem-is-freed", "v9"),
+    "tmem-free-once": ("tmem-freed-by-every-warpgroup", "v7"),
+    "tmem-columns": ("tmem-columns-not-a-power-of-two", "v7"),
+    "commit-wait": ("commit-without-a-wait", "v2"),
+    "store-drain": ("store-not-drained", "v9"),
+    "proxy-fence": ("proxy-fence-behind-the-sync", "v7"),
+    "init-visible": ("cta-sync-after-cluster-init", "v8"),
+    "fence-after": ("no-fence-after-hand-back", "v6"),
+    "fence-before": ("no-fence-before-hand-back", "v9"),
+    "named-barrier": ("named-barrier-shared", "v9"),
+    "smem-limit": ("too-much-smem", "v9"),
+}
+BLACKWELL = ladder.load()
+
+
+def build(version, spec):
+    sm_count = spec.sm_count or ladder.DEFAULT_SM_COUNT
+    return version.build(spec.problem, sm_count=sm_count)
+
+
+def planted_kernel(name, version, folder):
+    (fault,) = (fault for fault in FAULTS if fault.name == name)
+    copy = ladder.load(str(faults.plant(fault, version, BLACKWELL, folder)))
+    return build(copy[version], faults.specialisation(fault, copy[version]))
+
+
+@pytest.mark.parametrize("spec", [s for v in BLACKWELL.versions for s in cases.quick_tier(v)], ids=lambda s: s.id)
+def test_no_rule_fires_on_a_good_kernel(spec):  # the matrix itself lints every specialisation
+    assert lint(build(BLACKWELL[spec.version], spec)) == []
+
+
+def test_every_rule_but_the_one_below_has_a_bad_example():
+    assert set(BAD) | {"whole-warp"} == set(RULES)
+
+
+@pytest.mark.parametrize("rule", BAD)
+def test_a_rule_fires_on_its_bad_example_and_no_other_rule_does(rule, tmp_path):
+    found = lint(planted_kernel(*BAD[rule], tmp_path))
+    assert {violation.rule for violation in found} == {rule}
+
+
+def test_a_collective_instruction_under_an_elected_lane_breaks_whole_warp(tmp_path):
+    late = faults.Edit(
+        "T.ptx.tcgen05.wait__ld.sync.aligned()", "if tid == 0:\n    T.ptx.tcgen05.wait__ld.sync.aligned()"
+    )
+    fault = faults.Fault("wait-in-one-lane", "waits", "", ("lint",), "", (1, 1, 1, 1), {"v1": (late,)})
+    copy = ladder.load(str(faults.plant(fault, "v1", BLACKWELL, tmp_path)))
+    found = lint(build(copy["v1"], faults.specialisation(fault, copy["v1"])))
+    assert {"whole-warp", "ld-wait"} == {violation.rule for violation in found}
+
+
+def test_a_violation_shows_rule_place_and_source(tmp_path):
+    text = str(lint(planted_kernel("no-wait-ld", "v7", tmp_path))[0])
+    assert text.startswith("ld-wait: registers are read")
+    assert "v7_warp_specialised.py" in text
+    assert "Tx.cast(out[:], acc[:])" in text
+    assert "PTX ISA, tcgen05.ld and tcgen05.wait" in text
