@@ -14,21 +14,21 @@ PYTHON = "3.12"
 def correctness(session: nox.Session) -> None:
     """The correctness matrix on the CPU simulator (--quick, --production, -k v7, -n 2, ...)."""
     session.install("-e", ".[sim]")
-    session.run("pytest", "tests/correctness", *session.posargs)
+    session.run("pytest", "-q", "tests/correctness", *session.posargs)
 
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
     """Tests of the harness itself."""
     session.install("-e", ".[dev]")
-    session.run("pytest", "tests/harness", *session.posargs)
+    session.run("pytest", "-q", "tests/harness", *session.posargs)
 
 
 @nox.session(python=PYTHON)
 def faults(session: nox.Session) -> None:
     """Plant every fault of the catalogue and see that it is caught (-k phases for a class)."""
     session.install("-e", ".[sim]")
-    session.run("pytest", "tests/faults", *session.posargs, env={"NUMSIM_GENERATED_OPT_LEVEL": "0"})
+    session.run("pytest", "-q", "tests/faults", *session.posargs, env={"NUMSIM_GENERATED_OPT_LEVEL": "0"})
 
 
 @nox.session(python=PYTHON)
