@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
@@ -45,7 +46,7 @@ class Campaign:
         self._folder = folder
         self._good = Judge(ladder.spec, pool)
         self._judges: dict[tuple[str, str], Judge] = {}
-        self._controls: set[Specialisation] = set()
+        self._controls: set[Case] = set()
         self.rows: list[Row] = []
         self.alarms: dict[str, str] = {}
         self.controls = 0
@@ -56,20 +57,19 @@ class Campaign:
             copy = plant(fault, version, self._ladder, self._folder / fault.name / version)
             judge = self._judges[fault.name, version] = Judge(str(copy), self.pool)
             spec = specialisation(fault, self._ladder[version])
-            judge.plan(_cases(spec))
-            if spec not in self._controls:
-                self._controls.add(spec)
-                self._good.plan(_cases(spec))
+            judge.plan(_cases(fault, spec))
+            self._controls.update(_cases(fault, spec))
+        self._good.plan(sorted(self._controls, key=lambda case: case.id))
 
     def futures(self, fault: Fault, version: str) -> list[Future[Outcome]]:
         """The jobs that a planned fault waits for."""
-        case = _cases(specialisation(fault, self._ladder[version]))[0]
+        case = _cases(fault, specialisation(fault, self._ladder[version]))[0]
         return list(self._judges[fault.name, version].futures(case).values())
 
     def judge(self, fault: Fault, version: str) -> tuple[Row, str]:
         """What became of a planted fault, and the report of its first case that is not clean."""
         judge = self._judges[fault.name, version]
-        verdicts = [judge.verdict(case) for case in _cases(specialisation(fault, self._ladder[version]))]
+        verdicts = [judge.verdict(case) for case in _cases(fault, specialisation(fault, self._ladder[version]))]
         caught = tuple(tool for tool in TOOLS if any(verdict.findings[tool].verdict != CLEAN for verdict in verdicts))
         report = "\n".join(verdict.report(judge.ladder) for verdict in verdicts if not verdict.clean)
         row = Row(fault.name, fault.kind, version, fault.did, fault.caught, caught, _first(verdicts, caught))
@@ -78,17 +78,16 @@ class Campaign:
 
     def judge_controls(self) -> dict[str, str]:
         """Wait for the good versions; what the tools object to in them, by case: every entry is a false alarm."""
-        for spec in sorted(self._controls, key=lambda spec: spec.id):
-            for case in _cases(spec):
-                verdict = self._good.verdict(case)
-                self.controls += 1
-                if not verdict.clean:
-                    self.alarms[case.id] = verdict.report(self._ladder.spec)
+        for case in sorted(self._controls, key=lambda case: case.id):
+            verdict = self._good.verdict(case)
+            self.controls += 1
+            if not verdict.clean:
+                self.alarms[case.id] = verdict.report(self._ladder.spec)
         return self.alarms
 
     def control_futures(self) -> list[Future[Outcome]]:
         """The jobs on good versions."""
-        return [future for spec in self._controls for future in self._good.futures(_cases(spec)[0]).values()]
+        return [future for case in self._controls for future in self._good.futures(case).values()]
 
     def summary(self) -> str:
         """The one line at the end."""
@@ -142,8 +141,9 @@ def _mark(caught: bool, expected: bool) -> str:
     return {(True, True): "x", (True, False): "+", (False, True): "MISSED"}.get((caught, expected), "")
 
 
-def _cases(spec: Specialisation) -> list[Case]:
-    return [Case(spec, kind) for kind in INPUTS]
+def _cases(fault: Fault, spec: Specialisation) -> list[Case]:
+    """Every kind of input where numbers must show the fault; one where they need not."""
+    return [Case(spec, kind) for kind in (INPUTS if "numerics" in fault.caught else INPUTS[:1])]
 
 
 def _first(verdicts: list[Verdict], caught: tuple[str, ...]) -> str:
@@ -154,5 +154,6 @@ def _first(verdicts: list[Verdict], caught: tuple[str, ...]) -> str:
             if finding.verdict != CLEAN:
                 lines = [line.strip() for line in finding.text.splitlines() if line.strip()]
                 told = [line for line in lines if line.startswith(("by its signatures", "first at", "at ", "warp "))]
-                return f"{tool}: {'; '.join([*lines[:1], *told[:1]])}"[:300]
+                text = f"{tool}: {'; '.join([*lines[:1], *told[:1]])}"
+                return re.sub(r"at \S*/([^/\s]+:\d+)", r"at \1", text)[:300]  # the copy's folder is of no interest
     return ""

@@ -172,7 +172,7 @@ MISSING = (
     ),
     _fault(
         "proxy-fence-behind-the-sync", "fences", "fence.proxy.async stands behind the sync, in the reader, not the writers",
-        (LINT, RACE), "Dsmem[", ONE,
+        (LINT,), "Dsmem[", ONE,
         v7=Edit(
             f"{_PROXY}\nT.cuda.warpgroup_sync(WRITEBACK_BAR)", f"T.cuda.warpgroup_sync(WRITEBACK_BAR)\n{_PROXY}"
         ),
@@ -255,7 +255,7 @@ MISSING = (
         **_same(Edit(f"T.cuda.cluster_sync()\n{_TMEM}", f"T.cuda.cta_sync()\n{_TMEM}"), "v8", "v9"),
     ),
     _fault(
-        "no-sync-after-init", "syncs", "nothing between the barrier inits and their first use by other warps", (LINT, SYNC),
+        "no-sync-after-init", "syncs", "nothing between the barrier inits and their first use by other warps", (LINT,),
         "", ONE, v4=drop("T.cuda.cta_sync()", before=_TMEM), v7=drop("T.cuda.cta_sync()", before=_TMEM),
     ),
     _fault(
