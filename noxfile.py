@@ -32,6 +32,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def profile(session: nox.Session) -> None:
+    """Static profile of the whole ladder, to reports/profile.json and profile.md."""
+    session.install("-e", ".[cubin]")
+    session.run("tirx-ladder", "profile", "--write", "reports", *session.posargs)
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Lint and format check."""
     session.install("ruff==0.17.6")

@@ -1,4 +1,4 @@
-"""The command line: list a ladder's versions, check one case, look after the simulator's cache."""
+"""The command line: list a ladder's versions, check one case, profile them, look after the simulator's cache."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from . import cases, check, ladder, pool, toolchain
+from . import build, cases, check, ladder, pool, profile, profile_tables, toolchain
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -54,6 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--inputs", choices=cases.INPUTS, action="append", help="kind of input (all)")
     one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, without the checkers")
     add_ladder(one)
+
+    figures = add("profile", _profile, "static figures of the compiled versions; needs no GPU and no CUDA toolkit")
+    figures.add_argument("version", nargs="?", help="one version, in detail (all, as a table)")
+    for name in ("m", "n", "k"):
+        figures.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
+    figures.add_argument("--arch", default=build.DEFAULT_ARCH, help="GPU architecture (%(default)s)")
+    figures.add_argument("--write", metavar="FOLDER", type=Path, help="also write profile.json and profile.md there")
+    add_ladder(figures)
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
 
@@ -154,6 +164,29 @@ def _watch(judge: check.Judge, case: cases.Case) -> None:
             if not console.is_terminal and doing:
                 console.print(*doing, sep="; ", highlight=False)
             waiting = pool.pending(waiting, timeout_s=1.0 if console.is_terminal else 15.0)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    problem = ladder.Problem(options.m, options.n, options.k)
+    loaded = ladder.load(options.ladder)
+    if options.version is not None:
+        chosen = () if options.version in loaded.broken else (loaded[options.version],)
+        broken = {name: why for name, why in loaded.broken.items() if name == options.version}
+        loaded = replace(loaded, versions=chosen, broken=broken)
+    with Console(stderr=True).status("starting") as status:
+        found = profile.profile_ladder(loaded, problem, arch=options.arch, say=status.update)
+    if options.version is not None and found.profiles:
+        console.print(profile_tables.details(found.profiles[0]))
+    elif found.profiles:
+        console.print(profile_tables.table(found))
+    for name, reason in found.failed.items():
+        print(f"{name}: {reason}")
+    if options.write is not None:
+        options.write.mkdir(parents=True, exist_ok=True)
+        profile.write(found, options.write / "profile.json")
+        (options.write / "profile.md").write_text(profile_tables.markdown(found))
+    return NOT_CLEAN if found.failed else OK
 
 
 def _faults(options: argparse.Namespace) -> int:
