@@ -197,9 +197,13 @@ def _identify_compiler_by_content(build: Any) -> None:
 
 
 def _record_hash(package: str) -> str:
-    """Hash of what a wheel installed, less what the installer adds by itself."""
+    """Hash of what a wheel installed, less what the installer writes by itself: its notes, and scripts in bin/."""
     record = distribution(package).read_text("RECORD") or ""
-    lines = sorted(line for line in record.splitlines() if ",sha256=" in line and ".dist-info/" not in line)
+    lines = sorted(
+        line
+        for line in record.splitlines()
+        if ",sha256=" in line and ".dist-info/" not in line and not line.startswith("../")
+    )
     if not lines:
         return f"no record of {package}: {os.urandom(16).hex()}"  # then share with no one
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
