@@ -1,0 +1,318 @@
+"""compare: what each stage says of two entries, to the very margin, and that no doubt ends in a pass."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from result_sets import FIGURES, P, Q, broken, entry, result, samples
+
+from tirx_ladder import compare
+from tirx_ladder.compare import INVALID, PASS, REASONS, REGRESSION, UNDECIDED, Finding, Row
+from tirx_ladder.ladder import UsageError
+from tirx_ladder.policy import Policy
+from tirx_ladder.trades import Trade
+
+
+def row(base, head, policy=None, trades=(), **options):
+    """The one row of a comparison of two entries."""
+    found = compare.compare(result(base), result(head, side="b"), policy or Policy(), trades, **options)
+    assert found.findings == ()
+    (only,) = found.rows
+    return only
+
+
+def changed(**figures):
+    """An entry with other code and other figures than the base's."""
+    return entry(code="new", **figures)
+
+
+AT_THE_MARGIN = [
+    # figures at head, policy: the last value that passes, then the first that does not
+    ({"spill_load_bytes": 0}, {"spill_load_bytes": 4}, {}, "spill"),
+    ({"spill_store_bytes": 8}, {"spill_store_bytes": 12}, {"max_new_spill_bytes": 8}, "spill"),
+    ({"spill_store_bytes": 4, "spill_load_bytes": 4}, {"spill_store_bytes": 4, "spill_load_bytes": 8},
+     {"max_new_spill_bytes": 8}, "spill"),
+    ({"ctas_per_sm": 2}, {"ctas_per_sm": 1}, {}, "fewer-ctas"),
+    ({"registers_per_thread": 106}, {"registers_per_thread": 107}, {}, "more-registers"),
+    ({"registers_per_thread": 90}, {"registers_per_thread": 91}, {"max_register_growth": 0}, "more-registers"),
+    ({"main_loop_instructions": 168}, {"main_loop_instructions": 169}, {}, "more-main-loop-instructions"),
+    ({"main_loop_instructions": 336, "main_loop_k_tiles": 8}, {"main_loop_instructions": 337, "main_loop_k_tiles": 8},
+     {}, "more-main-loop-instructions"),
+    ({"main_loop_instructions": 176}, {"main_loop_instructions": 177}, {"max_main_loop_growth": 0.1},
+     "more-main-loop-instructions"),
+    ({"bytes_in_flight_per_sm": 196_608}, {"bytes_in_flight_per_sm": 196_607}, {}, "fewer-bytes-in-flight"),
+    ({"bytes_in_flight_per_sm": 147_456}, {"bytes_in_flight_per_sm": 147_455}, {"max_bytes_in_flight_loss": 0.25},
+     "fewer-bytes-in-flight"),
+    ({"flops_per_load_byte": 128.0}, {"flops_per_load_byte": 127.9}, {}, "less-work-per-byte"),
+    ({"flops_per_load_byte": 64.0}, {"flops_per_load_byte": 63.9}, {"max_work_per_byte_loss": 0.5},
+     "less-work-per-byte"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("passes", "fails", "margins", "code"), AT_THE_MARGIN)
+def test_a_figure_passes_at_its_limit_and_regresses_past_it(passes, fails, margins, code):
+    policy = Policy(**margins)
+    assert row(entry(), changed(**passes), policy).verdict is PASS
+    worse = row(entry(), changed(**fails), policy)
+    assert (worse.verdict, worse.reasons[0]) == (REGRESSION, code)
+
+
+def test_a_finding_holds_the_figures_and_the_limit():
+    found = row(entry(), changed(registers_per_thread=128)).findings[0]
+    assert found == Finding("more-registers", "registers_per_thread", 90, 128, 106)
+
+
+def test_a_figure_worse_within_its_margin_is_told_and_passes():
+    found = row(entry(), changed(registers_per_thread=98))
+    assert found.verdict is PASS
+    assert found.findings[0] == Finding("within-margin", "registers_per_thread", 90, 98, 106)
+    assert "no-worse" not in found.reasons
+
+
+def test_improvements_are_told_and_do_not_make_up_for_a_regression():
+    better = {"registers_per_thread": 64, "main_loop_instructions": 100, "bytes_in_flight_per_sm": 200_000}
+    found = row(entry(), changed(**better))
+    assert found.reasons == ("improved", "no-worse", "not-measured")
+    assert {f.figure for f in found.findings if f.code == "improved"} == {
+        "registers_per_thread", "main_loop_instructions_per_k_tile", "bytes_in_flight_per_sm"
+    }  # fmt: skip
+    assert row(entry(), changed(**better, spill_load_bytes=4)).verdict is REGRESSION
+
+
+def test_an_unrolled_loop_is_compared_by_the_k_tile():
+    assert row(entry(), changed(main_loop_instructions=310, main_loop_k_tiles=8)).verdict is PASS
+
+
+CLIFFS = [
+    # what grew, what limits the CTAs at head, the codes that name the cause
+    ({"registers_per_thread": 96}, ("registers", "TMEM"), {"register-cliff"}),
+    ({"smem_bytes": 120_000}, ("SMEM",), {"smem-cliff"}),
+    ({"registers_per_thread": 96, "smem_bytes": 120_000}, ("registers", "SMEM"), {"register-cliff", "smem-cliff"}),
+    ({"registers_per_thread": 96, "smem_bytes": 120_000}, ("SMEM",), {"smem-cliff"}),
+    ({"threads": 512}, ("registers", "threads"), set()),
+]
+
+
+@pytest.mark.parametrize(("grew", "limit", "codes"), CLIFFS)
+def test_a_fall_in_ctas_names_the_resource_that_caused_it(grew, limit, codes):
+    found = row(entry(), changed(ctas_per_sm=1, ctas_limited_by=limit, **grew))
+    assert {f.code for f in found.findings if f.verdict is REGRESSION} == codes | {"fewer-ctas"}
+
+
+def test_more_ctas_are_no_cliff_even_if_what_grew_is_what_limits_them():
+    assert row(entry(), changed(ctas_per_sm=3, smem_bytes=120_000, tmem_columns=128)).verdict is PASS
+
+
+def test_shared_memory_that_costs_no_cta_passes():
+    assert row(entry(), changed(smem_bytes=113_000)).verdict is PASS
+
+
+@pytest.mark.parametrize("figure", ["flops_per_load_byte", "main_loop_instructions", "main_loop_k_tiles"])
+def test_a_figure_known_on_one_side_only_is_invalid_and_on_neither_is_not(figure):
+    unknown = {figure: None}
+    for sides in ((entry(), changed(**unknown)), (entry(**unknown), changed())):
+        found = row(*sides)
+        assert (found.verdict, found.reasons[0]) == (INVALID, "figure-missing")
+    assert row(entry(**unknown), changed(**unknown)).verdict in (PASS, UNDECIDED)
+
+
+def test_a_main_loop_whose_k_tiles_are_unknown_on_both_sides_is_undecided():
+    found = row(entry(main_loop_k_tiles=None), changed(main_loop_k_tiles=None, main_loop_instructions=900))
+    assert (found.verdict, found.reasons[0]) == (UNDECIDED, "main-loop-unclear")
+
+
+def test_a_main_loop_that_is_lost_is_invalid_even_if_its_k_tiles_were_unknown():
+    lost = changed(main_loop_k_tiles=None, main_loop_instructions=None)
+    assert row(entry(main_loop_k_tiles=None), lost).reasons[0] == "figure-missing"
+
+
+def test_without_a_main_loop_on_either_side_the_other_figures_decide():
+    none = {"main_loop_instructions": None, "main_loop_k_tiles": None}
+    assert row(entry(**none), changed(**none)).verdict is PASS
+    assert row(entry(**none), changed(**none, spill_load_bytes=4)).verdict is REGRESSION
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("figure", ["flops_per_load_byte", "registers_per_thread", "bytes_in_flight_per_sm"])
+def test_a_figure_that_is_no_number_never_passes_even_unread_from_a_file(figure, value):
+    for sides in ((entry(), changed(**{figure: value})), (entry(**{figure: value}), changed())):
+        found = row(*sides)
+        assert (found.verdict, found.reasons[0]) == (INVALID, "not-finite")
+
+
+SAMPLES = [
+    # what differs at head from 8 clean processes, verdict, code
+    ({}, UNDECIDED, "no-statistics"),
+    ({"processes": 7}, UNDECIDED, "few-processes"),
+    ({"processes": 0}, UNDECIDED, "few-processes"),
+    ({"complete": False}, UNDECIDED, "samples-incomplete"),
+    ({"marks": ["throttled"]}, UNDECIDED, "samples-unclean"),
+    ({"seconds": [1e-4, math.nan]}, INVALID, "samples-broken"),
+    ({"seconds": [1e-4, math.inf]}, INVALID, "samples-broken"),
+    ({"seconds": [1e-4, 0.0]}, INVALID, "samples-broken"),
+    ({"seconds": [1e-4, -1e-4]}, INVALID, "samples-broken"),
+    ({"seconds": []}, INVALID, "samples-broken"),
+]
+
+
+@pytest.mark.parametrize(("changes", "verdict", "code"), SAMPLES, ids=[str(case[0]) for case in SAMPLES])
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_samples_that_are_not_fit_never_pass_and_never_reach_the_statistics(side, changes, verdict, code):
+    judged = []
+
+    def judge(base, head, margin):
+        judged.append(margin)
+        return compare.judge_samples(base, head, margin)
+
+    pair = [samples(), samples()]
+    pair[side == "head"] = samples(**changes)
+    found = row(entry(samples=pair[0]), changed(samples=pair[1]), judge=judge)
+    assert (found.verdict, found.reasons[0]) == (verdict, code)
+    assert judged == ([0.01] if not changes else [])
+
+
+def test_what_is_judged_is_told_in_seconds():
+    half = samples(seconds=[3e-4] * 3)
+    found = row(entry(samples=samples()), changed(samples=half)).findings[-1]
+    assert (found.code, found.figure) == ("no-statistics", "seconds")
+    assert (found.base, found.head, found.limit) == pytest.approx((1e-4, 1e-4, 1.01e-4))
+
+
+@pytest.mark.parametrize("missing", ["base", "head"])
+def test_one_side_measured_is_undecided_and_its_own_faults_are_still_told(missing):
+    bad = samples(marks=["throttled"], seconds=[math.nan])
+    pair = (None, bad) if missing == "base" else (bad, None)
+    found = row(entry(samples=pair[0]), changed(samples=pair[1]))
+    assert found.verdict is INVALID
+    assert {"half-measured", "samples-unclean", "samples-broken"} < set(found.reasons)
+
+
+def slower(base, head, margin):
+    return Finding("slower", "seconds", 1e-4, 1.1e-4, 1e-4 * (1 + margin))
+
+
+def not_slower(base, head, margin):
+    return Finding("not-slower", "seconds", 1e-4, 1e-4, 1e-4 * (1 + margin))
+
+
+def test_the_statistics_decide_where_the_static_figures_pass():
+    pair = entry(samples=samples()), changed(samples=samples())
+    assert row(*pair, judge=not_slower).verdict is PASS
+    assert row(*pair, judge=slower).verdict is REGRESSION
+    assert row(*pair, None, [Trade("v9", "seconds", "why")], judge=slower).verdict is PASS
+
+
+def test_a_good_time_does_not_make_up_for_a_static_regression():
+    pair = entry(samples=samples()), changed(samples=samples(), spill_load_bytes=4)
+    assert row(*pair, judge=not_slower).verdict is REGRESSION
+
+
+def test_an_accepted_figure_does_not_accept_a_slowdown():
+    pair = entry(samples=samples()), changed(samples=samples(), spill_load_bytes=4)
+    assert row(*pair, None, [Trade("v9", "spill_bytes", "why")], judge=slower).reasons[0] == "slower"
+
+
+@pytest.mark.parametrize("machines", [("b200-1", "b200-2"), (None, None), ("b200-1", None)])
+def test_samples_of_two_machines_or_of_an_unknown_one_are_invalid_and_not_judged(machines):
+    base = result(entry(samples=samples()), machine=machines[0])
+    head = result(changed(samples=samples()), machine=machines[1], side="b")
+    (found,) = compare.compare(base, head, Policy(), judge=not_slower).rows
+    assert (found.verdict, found.reasons[0]) == (INVALID, "other-machine")
+
+
+def test_without_samples_the_machine_does_not_matter():
+    found = compare.compare(result(entry(), machine="x"), result(changed(), machine=None, side="b"), Policy())
+    assert found.verdict is PASS
+
+
+def test_the_same_code_passes_whatever_was_measured_or_is_said_of_its_figures():
+    same = entry(samples=samples(marks=["throttled"]), ctas_per_sm=0, spill_load_bytes=400)
+    assert row(entry(samples=samples(), correctness="clean"), same).reasons == ("same-code",)
+
+
+def test_a_version_that_builds_for_no_problem_fails_for_each_of_the_others():
+    both = [entry(), entry(problem=Q)]
+    found = compare.compare(result(*both), result(broken(), side="b"), Policy())
+    assert [(r.problem, r.reasons) for r in found.rows] == [(P, ("build-failed",)), (Q, ("build-failed",))]
+    found = compare.compare(result(broken()), result(*both, side="b"), Policy())
+    assert [(r.problem, r.reasons) for r in found.rows] == [
+        (P, ("base-build-failed",)), (Q, ("base-build-failed",))
+    ]  # fmt: skip
+    found = compare.compare(result(broken()), result(broken(), side="b"), Policy())
+    assert [(r.problem, r.reasons) for r in found.rows] == [(None, ("build-failed",))]
+
+
+def test_rows_are_in_the_order_of_base_then_what_is_new():
+    base = result(entry("v2"), entry("v1"), entry("v1", problem=Q))
+    head = result(entry("v3"), entry("v1", problem=Q), entry("v1"), entry("v2"), side="b")
+    found = compare.compare(base, head, Policy())
+    assert [(r.version, r.problem) for r in found.rows] == [("v2", P), ("v1", P), ("v1", Q), ("v3", P)]
+
+
+def test_the_selected_versions_are_compared_and_no_others():
+    base = result(entry("v1"), entry("v2"))
+    head = result(entry("v1"), entry("v2", code="new", spill_load_bytes=4), side="b")
+    assert compare.compare(base, head, Policy(), versions=["v1"]).verdict is PASS
+    assert compare.compare(base, head, Policy(), versions=["v2"]).verdict is REGRESSION
+    with pytest.raises(UsageError, match="unknown version 'v12': the result sets have v1, v2"):
+        compare.compare(base, head, Policy(), versions=["v1", "v12"])
+
+
+def test_nothing_judged_is_invalid():
+    assert compare.worst([]) is INVALID
+    assert Row("v9", P, ()).verdict is INVALID
+    assert compare.Comparison((), (), ()).verdict is INVALID
+
+
+def test_the_worst_verdict_decides():
+    assert compare.worst([PASS, UNDECIDED]) is UNDECIDED
+    assert compare.worst([REGRESSION, UNDECIDED, PASS]) is REGRESSION
+    assert compare.worst([PASS, INVALID, REGRESSION]) is INVALID
+
+
+@pytest.mark.parametrize("code", REASONS)
+def test_a_trade_accepts_a_regression_and_never_anything_else(code):
+    finding = Finding(code, "seconds", accepted_by=Trade("v9", "seconds", "why"))
+    verdict = REASONS[code][0]
+    assert finding.verdict is (PASS if verdict is REGRESSION else verdict)
+
+
+figures = st.fixed_dictionaries(
+    {
+        "registers_per_thread": st.integers(0, 255),
+        "spill_store_bytes": st.integers(0, 64),
+        "spill_load_bytes": st.integers(0, 64),
+        "smem_bytes": st.integers(0, 232_448),
+        "ctas_per_sm": st.integers(1, 4),
+        "ctas_limited_by": st.sampled_from([("SMEM",), ("registers",), ("TMEM",)]),
+        "main_loop_instructions": st.none() | st.integers(1, 1000),
+        "main_loop_k_tiles": st.none() | st.integers(1, 8),
+        "flops_per_load_byte": st.none() | st.floats(1, 1000),
+        "bytes_in_flight_per_sm": st.integers(0, 10**6),
+    }
+)
+
+
+@given(figures, figures)
+def test_what_passes_one_way_for_sure_is_no_better_the_other_way(before, after):
+    """With no margins, a change and its reverse both pass only if no judged figure differs."""
+    strict = Policy(max_register_growth=0, max_main_loop_growth=0)
+    there = row(entry(code="x", **before), entry(code="y", **after), strict)
+    back = row(entry(code="y", **after), entry(code="x", **before), strict)
+    if there.verdict is PASS and back.verdict is PASS:
+        assert {f.code for f in there.findings} == {"no-worse", "not-measured"}
+    assert (there.verdict is INVALID) == (back.verdict is INVALID)
+
+
+@given(figures)
+def test_equal_figures_never_regress(same):
+    found = row(entry(code="x", **same), entry(code="y", **same))
+    assert found.verdict in (PASS, UNDECIDED)
+
+
+def test_every_figure_that_a_trade_may_name_is_one_that_can_regress():
+    fields = {field.name for field in dataclasses.fields(FIGURES)}
+    for name in compare.FIGURES:
+        assert name == "seconds" or name in fields or hasattr(type(FIGURES), name)
