@@ -39,6 +39,13 @@ def profile(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def gate(session: nox.Session) -> None:
+    """Judge the compiled kernels of HEAD against a base: nox -s gate -- --base origin/main."""
+    session.install("-e", ".[cubin]")
+    session.run("tirx-ladder", "gate", *session.posargs)
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Lint and format check."""
     session.install("ruff==0.17.6")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import build, cases, check, ladder, pool, profile, profile_tables, toolchain
+from . import build, cases, check, checkout, gate, ladder, policy, pool, profile, profile_tables, results, toolchain
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -64,6 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     figures.add_argument("--arch", default=build.DEFAULT_ARCH, help="GPU architecture (%(default)s)")
     figures.add_argument("--write", metavar="FOLDER", type=Path, help="also write profile.json and profile.md there")
     add_ladder(figures)
+
+    merge = add("gate", _gate, "compare the compiled kernels of two commits; the exit code is the verdict")
+    merge.add_argument("--base", required=True, metavar="REV", help="what to compare with, such as origin/main")
+    merge.add_argument("--head", default="HEAD", metavar="REV", help="what to judge (%(default)s)")
+    merge.add_argument("--kernels", default="kernels/blackwell_gemm", help="the ladder's place in it (%(default)s)")
+    for name in ("m", "n", "k"):
+        merge.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
+    merge.add_argument("--arch", default=build.DEFAULT_ARCH, help="GPU architecture (%(default)s)")
+    merge.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
 
@@ -187,6 +197,30 @@ def _profile(options: argparse.Namespace) -> int:
         profile.write(found, options.write / "profile.json")
         (options.write / "profile.md").write_text(profile_tables.markdown(found))
     return NOT_CLEAN if found.failed else OK
+
+
+def _gate(options: argparse.Namespace) -> int:
+    here = Path.cwd()
+    problem = ladder.Problem(options.m, options.n, options.k)
+    base, head = checkout.commit_of(here, options.base), checkout.commit_of(here, options.head)
+    if checkout.git(here, "status", "--porcelain", "--", options.kernels).strip() and options.head == "HEAD":
+        print(f"tirx-ladder: uncommitted changes in {options.kernels} are not judged: commit them", file=sys.stderr)
+    options.write.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status("starting") as status:
+        sides = []
+        for name, commit in (("base", base), ("head", head)):
+            found = checkout.result_set(here, commit, options.kernels, problem, arch=options.arch, say=status.update)
+            results.write(found, options.write / f"gate-{name}.json")
+            sides.append(options.write / f"gate-{name}.json")
+        rules = Path(folder) / "pyproject.toml"  # the base's: a change cannot loosen the gate that judges it
+        rules.write_text(checkout.file_at(here, base, "pyproject.toml") or "")
+        report = gate.run(
+            *sides, policy.read(rules), checkout.messages(here, base, head), base_commit=base, head_commit=head
+        )
+    gate.show(report, Console(width=None if sys.stdout.isatty() else 160))
+    (options.write / "gate.md").write_text(gate.markdown(report))
+    (options.write / "gate.json").write_text(gate.to_json(report))
+    return report.exit_code
 
 
 def _faults(options: argparse.Namespace) -> int:
