@@ -207,15 +207,19 @@ def _gate(options: argparse.Namespace) -> int:
         print(f"tirx-ladder: uncommitted changes in {options.kernels} are not judged: commit them", file=sys.stderr)
     options.write.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status("starting") as status:
-        sides = []
-        for name, commit in (("base", base), ("head", head)):
+        files = {commit: options.write / f"gate-{name}.json" for name, commit in (("head", head), ("base", base))}
+        for commit, file in files.items():
             found = checkout.result_set(here, commit, options.kernels, problem, arch=options.arch, say=status.update)
-            results.write(found, options.write / f"gate-{name}.json")
-            sides.append(options.write / f"gate-{name}.json")
+            results.write(found, file)
         rules = Path(folder) / "pyproject.toml"  # the base's: a change cannot loosen the gate that judges it
         rules.write_text(checkout.file_at(here, base, "pyproject.toml") or "")
         report = gate.run(
-            *sides, policy.read(rules), checkout.messages(here, base, head), base_commit=base, head_commit=head
+            files[base],
+            files[head],
+            policy.read(rules),
+            checkout.messages(here, base, head),
+            base_commit=base,
+            head_commit=head,
         )
     gate.show(report, Console(width=None if sys.stdout.isatty() else 160))
     (options.write / "gate.md").write_text(gate.markdown(report))
