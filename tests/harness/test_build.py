@@ -42,7 +42,7 @@ def exported(v5, tmp_path_factory):
 def damaged(exported, tmp_path):
     """A copy of the bundle, to spoil."""
     folder = tmp_path / "bundle"
-    subprocess.run(["cp", "-r", exported, folder], check=True)  # noqa: S607
+    subprocess.run(["cp", "-r", exported, folder], check=True)
     return folder
 
 
