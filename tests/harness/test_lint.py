@@ -11,6 +11,7 @@ BAD = {  # a fault that breaks the rule, and a version to plant it in
     "tmem-free-sync": ("cta-sync-before-tmem-is-freed", "v9"),
     "tmem-free-once": ("tmem-freed-by-every-warpgroup", "v7"),
     "tmem-columns": ("tmem-columns-not-a-power-of-two", "v7"),
+    "tmem-range": ("tmem-half-allocated", "v9"),
     "commit-wait": ("commit-without-a-wait", "v2"),
     "store-drain": ("store-not-drained", "v9"),
     "proxy-fence": ("proxy-fence-behind-the-sync", "v7"),

@@ -343,6 +343,14 @@ STORAGE = (
         v7=Edit("T.address_of(tmem_addr[0]), T.uint32(TMEM_COLS)", "T.address_of(tmem_addr[0]), T.uint32(384)"),
     ),
     _fault(
+        "tmem-half-allocated", "storage", "256 columns are allocated, and the second consumer's accumulator lies beyond them",
+        (LINT,), "Tx.", ONE,
+        v9=(
+            Edit("T.address_of(tmem_addr[0]), T.uint32(TMEM_COLS)", "T.address_of(tmem_addr[0]), T.uint32(256)"),
+            Edit(".b32(tmem_addr[0], T.uint32(TMEM_COLS))", ".b32(tmem_addr[0], T.uint32(256))"),
+        ),
+    ),
+    _fault(
         "too-much-smem", "storage", "a ring one stage too deep: more than the 227 KiB of SMEM that a CTA may have",
         (LINT,), "", ONE, v8=Edit("PIPE_DEPTH = 4", "PIPE_DEPTH = 7"), v9=Edit("PIPE_DEPTH = 4", "PIPE_DEPTH = 5"),
     ),

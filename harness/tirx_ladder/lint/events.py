@@ -33,6 +33,8 @@ class Event:
     barrier: str = ""
     count: Any = None
     cta_group: int = 1
+    columns: Any = None
+    """For mma and tmem-load on 32-bit TMEM buffers: first column and number of columns, as expressions."""
 
 
 def events_by_statement(kernel: Any) -> dict[Any, tuple[Event, ...]]:
@@ -122,9 +124,9 @@ def _tile(statement: Any, names: Names, where: tir.Place | None) -> Iterator[Eve
     if op == "gemm_async":
         shared = tuple(root for root, scope in zip(roots, scopes, strict=True) if scope.startswith("shared"))
         group = int(statement.config.get("cta_group", 1)) if statement.config else 1
-        yield Event("mma", where, roots[0], shared, cta_group=group)
+        yield Event("mma", where, roots[0], shared, cta_group=group, columns=_columns(regions[0]))
     elif op == "copy_async" and scopes[0] == "local" and scopes[1] == "tmem":
-        yield Event("tmem-load", where, roots[0])
+        yield Event("tmem-load", where, roots[0], columns=_columns(regions[1]))
     elif op == "copy_async" and scopes[0].startswith("shared") and barrier is not None:
         target = tir.addressed(barrier)
         yield Event("bulk-load", where, roots[0], barrier=names.root(target) if target is not None else "")
@@ -136,6 +138,15 @@ def _tile(statement: Any, names: Names, where: tir.Place | None) -> Iterator[Eve
                 yield Event("read-registers", where, root)
         if scopes[0].startswith("shared"):
             yield Event("smem-write", where, roots[0])
+
+
+def _columns(region: Any) -> tuple[Any, Any] | None:
+    """First column and number of columns of a region of TMEM, whose columns hold 32 bits each."""
+    buffer = region.source
+    if not str(buffer.dtype).endswith("32"):
+        return None
+    last = list(region.region)[-1]
+    return last.min + (buffer.allocated_addr[0] if len(buffer.allocated_addr or ()) else 0), last.extent
 
 
 def _call(call: Any, names: Names, where: tir.Place | None) -> Iterator[Event]:

@@ -28,6 +28,7 @@ RULES = {
     "tmem-free-once": "every allocation is freed once, by one whole warp, before the kernel ends "
     "(PTX ISA, tcgen05.alloc and dealloc)",
     "tmem-columns": "an allocation is a power of two from 32 to 512 columns (PTX ISA, tcgen05.alloc)",
+    "tmem-range": "only allocated columns may be used (PTX ISA, tensor memory addressing and tcgen05.alloc)",
     "commit-wait": "the completion of tcgen05.mma is known only through a tcgen05.commit whose mbarrier is waited on "
     "(PTX ISA, tcgen05.commit)",
     "store-drain": "the SMEM source of a bulk store is read until cp.async.bulk.wait_group returns for its committed "
@@ -218,7 +219,17 @@ class Checker:
     def _on_init_fence(self, event: Event, known: Known, warp: flow.Warp) -> None:
         known.hidden.pop("fence", None)
 
+    def _check_columns(self, event: Event) -> None:
+        allocated = [alloc.count for alloc in self._all if alloc.kind == "alloc"]
+        if event.columns is None or not allocated or None in allocated:
+            return
+        first, number = (self._walk.number(expression) for expression in event.columns)
+        if first is not None and number is not None and first + number > sum(allocated):
+            text = f"columns {first} to {first + number - 1} are used, and {sum(allocated)} are allocated"
+            self._report("tmem-range", text, event.place)
+
     def _on_tmem_load(self, event: Event, known: Known, warp: flow.Warp) -> None:
+        self._check_columns(event)
         for barrier, place in known.waited.items():
             if barrier in self._committed:
                 text = "tcgen05.ld with no tcgen05.fence::after_thread_sync since the wait for the MMA"
@@ -241,6 +252,7 @@ class Checker:
                 text = "tcgen05.mma with no tcgen05.fence::after_thread_sync since TMEM was handed back"
                 self._report("fence-after", text, event.place, place)
         self._async_reads(event, known)
+        self._check_columns(event)
         known.uncommitted["mma"] = event.place
         known.touched = {"cta": event.place, "cluster": event.place}
 
