@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
 
-from .ladder import DEFAULT_SM_COUNT, KernelVersion, Problem, Tile, UsageError
+from .ladder import KernelVersion, Problem, Tile, UsageError
 
 INPUTS = ("exact", "normal", "marked", "special")
 """Kinds of input; `oracle` says what each is and how its D is judged."""
@@ -190,7 +190,7 @@ def production_tier(version: KernelVersion) -> tuple[Specialisation, ...]:
 
     Empty for a version that does not accept so large a problem.
     """
-    sm_count = DEFAULT_SM_COUNT // version.cluster * version.cluster
+    sm_count = version.default_sm_count
     try:
         version.check(PRODUCTION, sm_count)
     except UsageError:

@@ -135,7 +135,7 @@ def _check(options: argparse.Namespace) -> int:
         return NOT_CLEAN
     sm_count = options.sm_count
     if sm_count is None:
-        sm_count = ladder.DEFAULT_SM_COUNT // version.cluster * version.cluster
+        sm_count = version.default_sm_count
     version.check(problem, sm_count)
     launched = len(version.schedule(problem, sm_count))
     if options.clusters and not all(0 <= cluster < launched for cluster in options.clusters):

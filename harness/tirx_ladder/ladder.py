@@ -92,6 +92,11 @@ class KernelVersion:
     max_tiles: int | None = None
     max_k_tiles: int | None = None
 
+    @property
+    def default_sm_count(self) -> int:
+        """The SMs of a B200, or the next smaller count that clusters divide."""
+        return DEFAULT_SM_COUNT // self.cluster * self.cluster
+
     def k_tiles(self, problem: Problem) -> int:
         """K_TILES of a problem."""
         return problem.k // self.blk_k

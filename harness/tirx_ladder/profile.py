@@ -252,7 +252,7 @@ def profile_ladder(
     for version in ladder.versions:
         try:
             taken = nearest_problem(version, problem)
-            version.check(taken, build.default_sm_count(version) if sm_count is None else sm_count)
+            version.check(taken, version.default_sm_count if sm_count is None else sm_count)
         except UsageError as error:  # refuses the problem: that version's affair
             failed[version.name] = str(error)
             continue

@@ -85,7 +85,7 @@ def run(job: Job, stage: Stage) -> Outcome:
     started = time.monotonic()
     version = _load(job.ladder)[job.version]
     problem = ladder.Problem(job.m, job.n, job.k)
-    sm_count = job.sm_count or ladder.DEFAULT_SM_COUNT // version.cluster * version.cluster
+    sm_count = job.sm_count or version.default_sm_count
     version.check(problem, sm_count)
     try:
         kernel = _kernel(version, problem, sm_count)
