@@ -7,7 +7,7 @@ import pytest
 from tirx_ladder import faults, ladder
 from tirx_ladder.faults import campaign
 from tirx_ladder.faults.catalogue import FAULTS
-from tirx_ladder.simulate import TOOLS
+from tirx_ladder.simulate import TOOLS, Finding
 
 BLACKWELL = ladder.load()
 PLANTED = [pytest.param(f, v, id=f"{f.name}-{v}") for f in FAULTS for v in f.versions]
@@ -54,6 +54,16 @@ def test_a_fault_is_caught_only_if_every_tool_expected_objected():
     assert not row(caught=("lint",)).ok
     assert not row(caught=()).ok
     assert not row(expected=()).ok
+
+
+@pytest.mark.parametrize("verdict", ["clean", "broken", "timeout"])
+def test_a_kernel_that_was_not_judged_is_not_a_fault_that_was_caught(verdict):
+    assert not campaign.catches(Finding(verdict, "why"))
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "error", "review"])
+def test_an_objection_is_a_catch(verdict):
+    assert campaign.catches(Finding(verdict, "why"))
 
 
 def test_the_table_puts_what_was_missed_first_and_names_the_silent_tool(tmp_path):

@@ -13,7 +13,7 @@ from ..cases import INPUTS, Case, Specialisation
 from ..check import Judge, Verdict
 from ..ladder import Ladder
 from ..pool import Pool
-from ..simulate import CLEAN, TOOLS, Outcome
+from ..simulate import CLEAN, TOOLS, Finding, Outcome
 from . import Fault, plant, specialisation
 
 SCHEMA = 1
@@ -70,7 +70,7 @@ class Campaign:
         """What became of a planted fault, and the report of its first case that is not clean."""
         judge = self._judges[fault.name, version]
         verdicts = [judge.verdict(case) for case in _cases(fault, specialisation(fault, self._ladder[version]))]
-        caught = tuple(tool for tool in TOOLS if any(verdict.findings[tool].verdict != CLEAN for verdict in verdicts))
+        caught = tuple(tool for tool in TOOLS if any(catches(verdict.findings[tool]) for verdict in verdicts))
         report = "\n".join(verdict.report(judge.ladder) for verdict in verdicts if not verdict.clean)
         row = Row(fault.name, fault.kind, version, fault.did, fault.caught, caught, _first(verdicts, caught))
         self.rows.append(row)
@@ -137,6 +137,11 @@ class Campaign:
         )
 
 
+def catches(finding: Finding) -> bool:
+    """Whether a finding shows the fault: a kernel that did not build, or only ran into a limit, was never judged."""
+    return finding.verdict not in (CLEAN, "broken", "timeout")
+
+
 def _mark(caught: bool, expected: bool) -> str:
     return {(True, True): "x", (True, False): "+", (False, True): "MISSED"}.get((caught, expected), "")
 
@@ -151,7 +156,7 @@ def _first(verdicts: list[Verdict], caught: tuple[str, ...]) -> str:
     for tool in caught:
         for verdict in verdicts:
             finding = verdict.findings[tool]
-            if finding.verdict != CLEAN:
+            if catches(finding):
                 lines = [line.strip() for line in finding.text.splitlines() if line.strip()]
                 told = [line for line in lines if line.startswith(("by its signatures", "first at", "at ", "warp "))]
                 text = f"{tool}: {'; '.join([*lines[:1], *told[:1]])}"
