@@ -12,8 +12,6 @@ from . import cubin, tir
 from .cuda_errors import CudaError
 from .ladder import KernelVersion, Problem, UsageError
 
-DEFAULT_ARCH = "sm_100a"
-
 Dim3 = tuple[int, int, int]
 """x, y, z."""
 
@@ -86,13 +84,14 @@ class Build:
     executable: Any = field(repr=False, compare=False)
 
 
-def build(version: KernelVersion, problem: Problem, *, sm_count: int | None = None, arch: str = DEFAULT_ARCH) -> Build:
+def build(version: KernelVersion, problem: Problem, *, sm_count: int | None = None, arch: str | None = None) -> Build:
     """Compile a version for a problem. Needs neither GPU nor CUDA toolkit; takes 2 to 4 s, under 1 s from the cache.
 
     Raises UsageError for a problem that the version does not accept or a missing wheel, BuildError for a
     version that does not build.
     """
     sm_count = version.default_sm_count if sm_count is None else sm_count
+    arch = version.arch if arch is None else arch
     version.check(problem, sm_count)
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         raise UsageError(f"arch {arch!r} is not a GPU architecture: one like sm_100a or sm_90a is wanted")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from . import build, ladder, profile, results
+from . import ladder, profile, results
 from .ladder import Problem, UsageError
 from .results import Origin
 
@@ -61,7 +61,7 @@ def result_set(
     kernels: str,
     problem: Problem,
     *,
-    arch: str = build.DEFAULT_ARCH,
+    arch: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> results.ResultSet:
     """Profile the ladder in the folder `kernels` of a commit.

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import build, cases, check, checkout, gate, ladder, policy, pool, profile, profile_tables, results, toolchain
+from . import cases, check, checkout, gate, ladder, policy, pool, profile, profile_tables, results, toolchain
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("version")
     for name in ("m", "n", "k"):
         one.add_argument(f"--{name}", required=True, type=_integer, metavar=name.upper())
-    one.add_argument("--sm-count", type=_integer, help=f"CTAs of a persistent launch ({ladder.DEFAULT_SM_COUNT})")
+    one.add_argument("--sm-count", type=_integer, help="CTAs of a persistent launch (the SMs of its GPU)")
     one.add_argument("--inputs", choices=cases.INPUTS, action="append", help="kind of input (all)")
     one.add_argument("--clusters", type=_integers, help="run only these clusters of the launch, without the checkers")
     add_ladder(one)
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     figures.add_argument("version", nargs="?", help="one version, in detail (all, as a table)")
     for name in ("m", "n", "k"):
         figures.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
-    figures.add_argument("--arch", default=build.DEFAULT_ARCH, help="GPU architecture (%(default)s)")
+    figures.add_argument("--arch", help="GPU architecture (the ladder's own)")
     figures.add_argument("--write", metavar="FOLDER", type=Path, help="also write profile.json and profile.md there")
     add_ladder(figures)
 
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     merge.add_argument("--kernels", default="kernels/blackwell_gemm", help="the ladder's place in it (%(default)s)")
     for name in ("m", "n", "k"):
         merge.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
-    merge.add_argument("--arch", default=build.DEFAULT_ARCH, help="GPU architecture (%(default)s)")
+    merge.add_argument("--arch", help="GPU architecture (the ladder's own)")
     merge.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")

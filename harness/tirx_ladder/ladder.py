@@ -15,7 +15,7 @@ from typing import Any
 
 INT32_MAX = 2**31 - 1
 GRID_Y_MAX = 65_535  # CUDA C++ programming guide, technical specifications: y-dimension of a grid
-DEFAULT_SM_COUNT = 148  # SMs of a B200
+B200_SMS = 148
 DEFAULT_LADDER = "blackwell_gemm"
 
 
@@ -70,7 +70,7 @@ class Problem:
 class KernelVersion:
     """One kernel of a ladder: how to build it, and what the harness needs to know of its shape.
 
-    build:        build(problem, *, sm_count=148) -> PrimFunc with buffers A, B and D
+    build:        build(problem, *, sm_count) -> PrimFunc with buffers A, B and D
     tile:         (rows, columns) of D that one CTA, or one cluster, computes at a time
     blk_k:        elements of K in one K tile
     pipe_depth:   stages of the SMEM ring
@@ -78,6 +78,8 @@ class KernelVersion:
     persistent:   sm_count CTAs loop over output tiles; otherwise one cluster is launched for each tile
     l2_group:     rows of tiles that the persistent scheduler visits together (group-major order)
     max_tiles, max_k_tiles: what the version is limited to (None: no limit)
+    arch, sms:    the GPU that it is written for, and how many SMs that has
+    simulated:    the CPU simulator knows all its instructions; if not, the matrix judges it on a GPU only
     """
 
     name: str
@@ -91,11 +93,14 @@ class KernelVersion:
     l2_group: int = 8
     max_tiles: int | None = None
     max_k_tiles: int | None = None
+    arch: str = "sm_100a"
+    sms: int = B200_SMS
+    simulated: bool = True
 
     @property
     def default_sm_count(self) -> int:
-        """The SMs of a B200, or the next smaller count that clusters divide."""
-        return DEFAULT_SM_COUNT // self.cluster * self.cluster
+        """The SMs of its GPU, or the next smaller count that clusters divide."""
+        return self.sms // self.cluster * self.cluster
 
     def k_tiles(self, problem: Problem) -> int:
         """K_TILES of a problem."""
@@ -109,8 +114,9 @@ class KernelVersion:
         """The problem with that many output tiles and K tiles."""
         return Problem(tiles_m * self.tile[0], tiles_n * self.tile[1], k_tiles * self.blk_k)
 
-    def check(self, problem: Problem, sm_count: int = DEFAULT_SM_COUNT) -> None:
-        """Raise UsageError, naming dimension, value and multiple, unless the version accepts the problem."""
+    def check(self, problem: Problem, sm_count: int | None = None) -> None:
+        """Raise UsageError, naming dimension, value and multiple, unless the version accepts the problem and launch."""
+        sm_count = self.default_sm_count if sm_count is None else sm_count
         for name, value, multiple in (
             ("M", problem.m, self.tile[0]),
             ("N", problem.n, self.tile[1]),
@@ -144,8 +150,9 @@ class KernelVersion:
                 f"use N <= {GRID_Y_MAX * self.tile[1]}, or a persistent version"
             )
 
-    def schedule(self, problem: Problem, sm_count: int = DEFAULT_SM_COUNT) -> Schedule:
+    def schedule(self, problem: Problem, sm_count: int | None = None) -> Schedule:
         """Which cluster computes which output tiles, in what order."""
+        sm_count = self.default_sm_count if sm_count is None else sm_count
         rows, cols = self.grid(problem)
         if not self.persistent:  # CTA (bx, by) has the linear id bx + by * rows
             return tuple(((i % rows, i // rows),) for i in range(rows * cols))
@@ -185,6 +192,14 @@ class Ladder:
     spec: str
     versions: tuple[KernelVersion, ...]
     broken: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def arch(self) -> str:
+        """The one GPU architecture that its versions are written for. Raises UsageError if there is none, or two."""
+        found = sorted({version.arch for version in self.versions})
+        if len(found) != 1:
+            raise UsageError(f"ladder {self.spec!r} is for {' and '.join(found) or 'no architecture'}: one is wanted")
+        return found[0]
 
     def __getitem__(self, name: str) -> KernelVersion:
         for version in self.versions:

@@ -240,7 +240,7 @@ def profile_ladder(
     problem: Problem,
     *,
     sm_count: int | None = None,
-    arch: str = build.DEFAULT_ARCH,
+    arch: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> ProfileSet:
     """The profiles of all versions of a ladder. A version that does not build or refuses the problem is under failed.
@@ -248,11 +248,12 @@ def profile_ladder(
     say is told what is being done. Raises UsageError for what concerns all versions, like a missing wheel.
     """
     toolchain = cubin.toolchain() | {NVDISASM[0]: cubin.version_of(NVDISASM[0])}
+    arch = ladder.arch if arch is None else arch
     profiles, failed = [], dict(ladder.broken)
     for version in ladder.versions:
         try:
             taken = nearest_problem(version, problem)
-            version.check(taken, version.default_sm_count if sm_count is None else sm_count)
+            version.check(taken, sm_count)
         except UsageError as error:  # refuses the problem: that version's affair
             failed[version.name] = str(error)
             continue

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tirx_ladder import cases
-from tirx_ladder.ladder import DEFAULT_SM_COUNT, KernelVersion, load
+from tirx_ladder.ladder import B200_SMS, KernelVersion, load
 
 VERSIONS = load().versions
 of_each_version = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
@@ -15,7 +15,7 @@ of_each_version = pytest.mark.parametrize("version", VERSIONS, ids=lambda versio
 
 def launch(version, spec):
     """The sm_count of a specialisation, as its version's check() wants it."""
-    return spec.sm_count or DEFAULT_SM_COUNT // version.cluster * version.cluster
+    return spec.sm_count or B200_SMS // version.cluster * version.cluster
 
 
 def covered(specs):

@@ -40,7 +40,7 @@ def test_a_planted_version_loads_differs_and_leaves_the_others_alone(fault, vers
     changed = [path.name for path in original.glob("*.py") if path.read_text() != (copy / path.name).read_text()]
     assert changed == [BLACKWELL[version].source.name]
     spec = faults.specialisation(fault, loaded[version])
-    loaded[version].check(spec.problem, spec.sm_count or ladder.DEFAULT_SM_COUNT)
+    loaded[version].check(spec.problem, spec.sm_count or ladder.B200_SMS)
 
 
 def row(**changes):

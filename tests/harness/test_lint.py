@@ -25,7 +25,7 @@ BLACKWELL = ladder.load()
 
 
 def build(version, spec):
-    sm_count = spec.sm_count or ladder.DEFAULT_SM_COUNT
+    sm_count = spec.sm_count or ladder.B200_SMS
     return version.build(spec.problem, sm_count=sm_count)
 
 
