@@ -1,58 +1,30 @@
-"""Result sets of commits: each is profiled from a clean checkout of its own, by this very harness.
+"""What is known of a commit: its profiles and its correctness, each from a clean checkout of its own.
 
-One harness reads both sides, so a figure means the same on both; only the kernels come from the commit.
+One harness, this one, judges both sides, so a figure means the same on both; only the kernels come from the commit.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from . import ladder, profile, results
+from . import correctness, ladder, profile, results, toolchain
+from .correctness import Correctness
+from .git import worktree
 from .ladder import Problem, UsageError
 from .results import Origin
 
+Say = Callable[[str], None]
+"""Is told what is being done."""
 
-def git(repository: Path, *words: str) -> str:
-    """What a git command prints. Raises UsageError with git's own words if it fails."""
-    command = ["git", "-C", str(repository), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UsageError(f"git {' '.join(words)}: {' '.join(done.stderr.split()) or 'failed'}")
-    return done.stdout
-
-
-def commit_of(repository: Path, revision: str) -> str:
-    """The full hash of the commit that a revision names."""
-    return git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").strip()
-
-
-def messages(repository: Path, base: str, head: str) -> list[str]:
-    """The messages of the commits that head has and base has not, newest first."""
-    return [text for text in git(repository, "log", "--format=%B%x00", f"{base}..{head}").split("\0") if text.strip()]
-
-
-def file_at(repository: Path, commit: str, path: str) -> str | None:
-    """A file's text as a commit has it; None if it has none."""
-    if path not in git(repository, "ls-tree", "-r", "--name-only", commit, "--", path).splitlines():
-        return None
-    return git(repository, "show", f"{commit}:{path}")
-
-
-@contextmanager
-def worktree(repository: Path, commit: str) -> Iterator[Path]:
-    """A clean checkout of a commit, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="tirx-ladder-") as folder:
-        place = Path(folder) / commit[:12]
-        git(repository, "worktree", "add", "--detach", "--quiet", str(place), commit)
-        try:
-            yield place
-        finally:
-            git(repository, "worktree", "remove", "--force", str(place))
+MATRIX = "def test_matrix(version, case, judge):\n    judge(case)\n"
 
 
 def result_set(
@@ -62,16 +34,68 @@ def result_set(
     problem: Problem,
     *,
     arch: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
 ) -> results.ResultSet:
     """Profile the ladder in the folder `kernels` of a commit.
 
     Raises UsageError if the commit has no such ladder.
     """
+    with _ladder_at(repository, commit, kernels) as place:
+        found = profile.profile_ladder(ladder.load(str(place)), problem, arch=arch, say=say)
+    named = replace(found, ladder=Path(kernels).stem)  # not the checkout's path, which differs on both sides
+    return results.from_profiles(named, Origin(commit, False, None, found.toolchain))
+
+
+def judge(
+    repository: Path, commit: str, kernels: str, versions: Collection[str], log: Path, *, say: Say = lambda text: None
+) -> Correctness:
+    """Put some versions of a commit through the default matrix on the simulator, in a process of its own.
+
+    log gets all that is printed. Raises UsageError if the simulator is not installed, or no result came.
+    """
+    require_simulator()
+    with _ladder_at(repository, commit, kernels) as place, tempfile.TemporaryDirectory() as folder:
+        test, report = Path(folder) / "test_matrix.py", Path(folder) / "correctness.json"
+        test.write_text(MATRIX)  # not the commit's own tests, which a change could weaken
+        (Path(folder) / "pytest.ini").write_text("[pytest]\n")
+        wanted = " or ".join(f"[{version}-" for version in versions)
+        command = [sys.executable, "-m", "pytest", "-q", "-k", wanted, "--ladder", str(place)]
+        command += ["--correctness-report", str(report), "-p", "no:cacheprovider", str(test)]
+        environment = {key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"}
+        with (
+            log.open("w") as kept,
+            subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            ) as running,
+        ):
+            try:
+                for line in running.stdout or ():
+                    kept.write(line)
+                    if line.startswith("["):  # the plugin's progress
+                        say(line.strip())
+            except BaseException:
+                running.terminate()
+                raise
+        if not report.is_file():
+            raise UsageError(f"the correctness matrix came to no result: {log} says why")
+        return correctness.read(report)
+
+
+def require_simulator() -> None:
+    """Raise UsageError unless the correctness matrix can run here."""
+    for name in ("tirx_harness", "pytest"):
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(
+                f"{name} is not installed, and the versions whose code changed must be put through the simulator: "
+                "pip install 'tirx-ladder[sim]', or give --correctness FILE of a run at that commit"
+            )
+    toolchain.require()
+
+
+@contextmanager
+def _ladder_at(repository: Path, commit: str, kernels: str) -> Iterator[Path]:
+    """The ladder in a clean checkout of a commit."""
     with worktree(repository, commit) as place:
         if not (place / kernels).exists():
             raise UsageError(f"commit {commit[:12]} has no {kernels}: a ladder's folder or file is wanted")
-        loaded = ladder.load(str(place / kernels))
-        found = profile.profile_ladder(loaded, problem, arch=arch, say=lambda text: say(f"{commit[:12]}: {text}"))
-    named = replace(found, ladder=Path(kernels).stem)  # not the checkout's path, which differs on both sides
-    return results.from_profiles(named, Origin(commit, False, None, found.toolchain))
+        yield place / kernels

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from . import cases, check, checkout, gate, ladder, policy, pool, profile, profile_tables, results, toolchain
+from . import cases, check, commits, gate, git, ladder, pool, profile, profile_tables, toolchain
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -73,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("m", "n", "k"):
         merge.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
     merge.add_argument("--arch", help="GPU architecture (the ladder's own)")
+    merge.add_argument(
+        "--correctness",
+        metavar="FILE",
+        type=Path,
+        help="what the correctness session wrote at head (the matrix of the changed versions runs here)",
+    )
     merge.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
@@ -201,30 +208,30 @@ def _profile(options: argparse.Namespace) -> int:
 
 def _gate(options: argparse.Namespace) -> int:
     here = Path.cwd()
-    problem = ladder.Problem(options.m, options.n, options.k)
-    base, head = checkout.commit_of(here, options.base), checkout.commit_of(here, options.head)
-    if checkout.git(here, "status", "--porcelain", "--", options.kernels).strip() and options.head == "HEAD":
+    base, head = git.commit_of(here, options.base), git.commit_of(here, options.head)
+    if git.git(here, "status", "--porcelain", "--", options.kernels).strip() and options.head == "HEAD":
         print(f"tirx-ladder: uncommitted changes in {options.kernels} are not judged: commit them", file=sys.stderr)
-    options.write.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status("starting") as status:
-        files = {commit: options.write / f"gate-{name}.json" for name, commit in (("head", head), ("base", base))}
-        for commit, file in files.items():
-            found = checkout.result_set(here, commit, options.kernels, problem, arch=options.arch, say=status.update)
-            results.write(found, file)
-        rules = Path(folder) / "pyproject.toml"  # the base's: a change cannot loosen the gate that judges it
-        rules.write_text(checkout.file_at(here, base, "pyproject.toml") or "")
-        report = gate.run(
-            files[base],
-            files[head],
-            policy.read(rules),
-            checkout.messages(here, base, head),
-            base_commit=base,
-            head_commit=head,
-        )
+    problem = ladder.Problem(options.m, options.n, options.k)
+    asked = commits.Question(
+        here, base, head, options.kernels, problem, options.arch, options.correctness, options.write
+    )
+    with _saying() as say:
+        report = commits.judge(asked, say)
     gate.show(report, Console(width=None if sys.stdout.isatty() else 160))
     (options.write / "gate.md").write_text(gate.markdown(report))
     (options.write / "gate.json").write_text(gate.to_json(report))
     return report.exit_code
+
+
+@contextmanager
+def _saying() -> Iterator[Callable[[str], None]]:
+    """Shows what is being done, on standard error: in place on a terminal, line by line in a log."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: print(text, file=sys.stderr, flush=True)
+        return
+    with console.status("starting") as status:
+        yield lambda text: status.update(Text(text))
 
 
 def _faults(options: argparse.Namespace) -> int:

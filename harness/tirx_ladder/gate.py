@@ -74,8 +74,11 @@ def run(
     head_commit: str | None = None,
     versions: Collection[str] | None = None,
     judge: compare.Judge = compare.judge_samples,
+    refused: Iterable[Finding] = (),
 ) -> GateReport:
     """Judge two result files. messages are those of the commits from base to head; the rest is as for compare.
+
+    refused is what stands against other evidence that was given, such as a correctness record of another commit.
 
     A file that holds no result set of this schema makes the report invalid. Raises UsageError for a file that
     cannot be opened and for an unknown version.
@@ -105,7 +108,8 @@ def run(
             judge=judge,
         )
     origins = [side.origin if side is not None else None for side in read]
-    return GateReport(origins[0], origins[1], policy, found.findings, found.rows, (*found.unused, *malformed))
+    findings = (*refused, *found.findings)
+    return GateReport(origins[0], origins[1], policy, findings, found.rows, (*found.unused, *malformed))
 
 
 def to_json(report: GateReport) -> str:

@@ -5,7 +5,8 @@ A test that takes the fixtures `case` and `judge` runs once for every case of th
     def test_matrix(case, judge):
         judge(case)
 
-`version` is there too: the KernelVersion that the case is about. Options: --ladder, --quick, --production.
+`version` is there too: the KernelVersion that the case is about. Options: --ladder, --quick, --production,
+--correctness-report.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from . import cases, ladder, toolchain
+from . import cases, correctness, ladder, toolchain
 from .check import Judge, Verdict
 from .pool import Pool, default_workers, describe, pending
-from .simulate import TOOLS, Outcome
+from .simulate import CLEAN, TOOLS, Outcome
 
 HEARTBEAT_S = 10.0
 """Seconds of silence after which a waiting run says what it is doing."""
@@ -33,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ladder", default=ladder.DEFAULT_LADDER, help="package, file or folder of the ladder")
     group.addoption("--quick", action="store_true", help="one problem a version, numerics only")
     group.addoption("--production", action="store_true", help="also the kernels that are timed, on part of a launch")
+    group.addoption("--correctness-report", metavar="FILE", help="write what was judged there, for the gate")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -53,28 +56,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     try:
         toolchain.require()
-        loaded = ladder.load(config.getoption("--ladder"))
     except ladder.UsageError as error:
         pytest.exit(f"tirx-ladder: {error}", returncode=2)
-    config.stash[_LADDER] = loaded
+    loaded = _ladder(config)
     chosen: list[Any] = []
     for version in loaded.versions:
-        tier = (cases.quick_tier if config.getoption("--quick") else cases.default_tier)(version)
-        if config.getoption("--production"):
-            tier += cases.production_tier(version)
-        for spec in tier:
-            kinds = ("exact", "marked") if spec.clusters is not None else cases.INPUTS
-            chosen += [
-                pytest.param(version.name, case, id=case.id) for case in (cases.Case(spec, kind) for kind in kinds)
-            ]
+        chosen += [pytest.param(version.name, case, id=case.id) for case in correctness.tier(version, _tier(config))]
     chosen += [pytest.param(name, None, id=f"{name}-broken") for name in loaded.broken]
     metafunc.parametrize(("version", "case"), chosen, indirect=["version"])
+
+
+def _ladder(config: pytest.Config) -> ladder.Ladder:
+    """The ladder under test, loaded once; the end of the session if it cannot be."""
+    if _LADDER not in config.stash:
+        try:
+            config.stash[_LADDER] = ladder.load(config.getoption("--ladder"))
+        except ladder.UsageError as error:
+            pytest.exit(f"tirx-ladder: {error}", returncode=2)
+    return config.stash[_LADDER]
+
+
+def _tier(config: pytest.Config) -> str:
+    if config.getoption("--quick"):
+        return "quick"
+    return "production" if config.getoption("--production") else "default"
 
 
 _LADDER = pytest.StashKey[ladder.Ladder]()
 _SELECTED = pytest.StashKey[list[cases.Case]]()
 _JUDGE = pytest.StashKey[Judge]()
 _PROGRESS = pytest.StashKey["Progress"]()
+_RECORD = pytest.StashKey["Record"]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    file = config.getoption("--correctness-report")
+    if file is not None and not config.getoption("collectonly") and not hasattr(config, "workerinput"):
+        config.stash[_RECORD] = Record(config, config.invocation_params.dir / file)
 
 
 @pytest.fixture
@@ -111,10 +130,22 @@ def judge(
     return judge_case
 
 
+def _brief(verdict: Verdict) -> str:
+    """The first objection to a case, in one line; empty if it is clean."""
+    for tool in verdict.asked:
+        finding = verdict.findings.get(tool)
+        if finding is None or finding.verdict != CLEAN:
+            said = f"{finding.verdict}, {(finding.text.splitlines() or ['no reason'])[0]}" if finding else "did not run"
+            return f"{verdict.case.id}: {tool} {said}"
+    return ""
+
+
 def _facts(case: cases.Case, verdict: Verdict, outcomes: list[Outcome]) -> dict[str, Any]:
     """What the summary needs to know of a case, as JSON (it crosses processes under xdist)."""
     spec = case.specialisation
     return {
+        "case": case.id,
+        "reason": _brief(verdict),
         "version": spec.version,
         "spec": spec.id,
         "columns": sorted({cases.column(row) for row in spec.rows if row != "production"} | {case.inputs}),
@@ -151,6 +182,38 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     judge = session.config.stash.get(_JUDGE, None)
     if judge is not None:
         judge.pool.close()
+    if (record := session.config.stash.get(_RECORD, None)) is not None:
+        record.write()
+
+
+class Record:
+    """Writes what was judged of which commit, from the reports of the tests: it is evidence for the gate."""
+
+    def __init__(self, config: pytest.Config, file: Path) -> None:
+        self._config = config
+        self._file = file
+        self._ladder = _ladder(config)
+        self._where = correctness.checked_out(self._ladder)
+
+    def write(self) -> None:
+        """Write the file, also if no case ran."""
+        commit, dirty = correctness.checked_out(self._ladder)
+        where = commit, dirty or (commit, dirty) != self._where  # it may have changed while it was judged
+        facts = _reported(self._config.pluginmanager.get_plugin("terminalreporter"))
+        try:
+            correctness.write(correctness.collect(self._ladder, _tier(self._config), where, facts), self._file)
+        except ladder.UsageError as error:
+            pytest.exit(f"tirx-ladder: {error}", returncode=2)
+
+
+def _reported(reporter: Any) -> Iterator[dict[str, Any]]:
+    """The facts of every case that was judged. A test that fails though its case is clean is not clean either."""
+    for outcome in ("passed", "failed", "error"):
+        for report in reporter.stats.get(outcome, ()) if reporter else ():
+            for name, fact in getattr(report, "user_properties", ()):
+                if name == "tirx_ladder":
+                    failed = outcome != "passed" and fact["clean"]
+                    yield fact | ({"clean": False, "reason": f"{fact['case']}: its test fails"} if failed else {})
 
 
 class Progress:
@@ -189,13 +252,7 @@ class Progress:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    facts = [
-        value
-        for key in ("passed", "failed")
-        for report in terminalreporter.stats.get(key, ())
-        for name, value in getattr(report, "user_properties", ())
-        if name == "tirx_ladder"
-    ]
+    facts = list({fact["case"]: fact for fact in _reported(terminalreporter)}.values())
     if facts:
         terminalreporter.section("correctness matrix")
         for line in _table(facts):

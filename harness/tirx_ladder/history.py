@@ -1,0 +1,90 @@
+"""Result sets by commit, kept under reports/history/LADDER/COMMIT.json, and the figures over a branch's commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from . import compare, results
+from .ladder import Problem, UsageError
+from .results import Entry, ResultSet
+
+FOLDER = "history"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a branch: full hash, date (YYYY-MM-DD) and title."""
+
+    hash: str
+    date: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is known of a commit."""
+
+    commit: Commit
+    result: ResultSet
+
+
+@dataclass(frozen=True)
+class History:
+    """The commits whose result set is known, oldest first, and why files could not be read."""
+
+    points: tuple[Point, ...]
+    unreadable: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[tuple[str, Problem], ...]:
+        """Every version and problem, in the order of the newest commits first."""
+        entries = (entry for point in reversed(self.points) for entry in point.result.entries)
+        return tuple(dict.fromkeys((entry.version, entry.problem) for entry in entries if entry.problem is not None))
+
+    def series(self, version: str, problem: Problem, figure: str) -> list[float | None]:
+        """A figure at each point; None where it is not known."""
+        return [
+            next((_value(entry, figure) for entry in point.result.entries if entry.key == (version, problem)), None)
+            for point in self.points
+        ]
+
+
+def keep(found: ResultSet, folder: Path) -> None:
+    """Keep a result set. Entries that were known of the same build on other problems stay."""
+    path = folder / FOLDER / found.ladder / f"{found.origin.commit}.json"
+    try:
+        known = results.read(path)
+    except UsageError:  # none yet, or one of an older schema
+        known = replace(found, entries=())
+    if replace(known, entries=()) == replace(found, entries=()):
+        fresh = {entry.key for entry in found.entries}
+        found = replace(
+            found, entries=(*found.entries, *(e for e in known.entries if e.key not in fresh and e.problem))
+        )
+    results.write(found, path)
+
+
+def load(folder: Path, ladder: str, commits: Sequence[Commit]) -> History:
+    """The history of a ladder over some commits, oldest first. A file that cannot be read is named, and left out."""
+    points, unreadable = [], []
+    for commit in commits:
+        path = folder / FOLDER / ladder / f"{commit.hash}.json"
+        if path.is_file():
+            try:
+                points.append(Point(commit, results.read(path)))
+            except UsageError as error:
+                unreadable.append(str(error))
+    return History(tuple(points), tuple(unreadable))
+
+
+def _value(entry: Entry, figure: str) -> float | None:
+    if figure == compare.SECONDS:
+        times = (
+            [median(process.seconds) for process in entry.samples.processes if process.seconds] if entry.samples else []
+        )
+        return median(times) if times else None
+    value = getattr(entry.figures, figure) if entry.figures is not None else None
+    return None if value is None else float(value)
