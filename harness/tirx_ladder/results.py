@@ -18,7 +18,7 @@ from .ladder import Problem, UsageError
 if TYPE_CHECKING:
     from .profile import Profile, ProfileSet
 
-SCHEMA = 1
+SCHEMA = 2
 SECONDS = "s"
 CLEAN = "clean"
 
@@ -80,18 +80,34 @@ class Figures:
 
 @dataclass(frozen=True)
 class Process:
-    """The timed launches of one process. marks: what spoils them (throttled, another process, …); none: clean."""
+    """The timed launches of one version on one problem in one process.
+
+    seconds:  time of each, from a cold L2
+    clock_hz: SM clock while each ran; empty: not known
+    rank:     place of this process in the campaign of base and head together, from 0: shows in what order they ran
+    marks:    what spoils them (throttled, another process, …); empty: clean
+    """
 
     seconds: tuple[float, ...]
+    clock_hz: tuple[float, ...]
+    rank: int
     marks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Measured times, by process. complete: all processes that were planned ran to their end."""
+    """Measured times, by process. Process i of base and process i of head are a pair.
+
+    complete:   all processes that were planned ran to their end
+    protocol:   version of the way they were measured
+    null_floor: largest slowdown, as a fraction, that the same code showed against itself on that machine by that
+                protocol; None: not measured
+    """
 
     unit: str
     complete: bool
+    protocol: int
+    null_floor: float | None
     processes: tuple[Process, ...]
 
 

@@ -31,10 +31,28 @@ def broken(version="v9", problem=None, why="nvrtc: error"):
     return Entry(version, problem, None, None, None, None, why, None)
 
 
-def samples(*, processes=8, seconds=(1e-4, 1e-4, 1e-4), marks=(), complete=True, unit="s"):
-    """Samples of some processes; seconds are those of the last, marks too, the others' are good."""
-    good = [Process((1e-4, 1e-4, 1e-4), ())] * (processes - 1)
-    return Samples(unit, complete, (*good, Process(tuple(seconds), tuple(marks)))[:processes])
+WOBBLE = (0.3, -0.4, 0.1, -0.2, 0.5, -0.1, -0.3, 0.1)
+"""What the processes of one side differ by from each other, in units of their spread."""
+
+
+def samples(
+    side="base", *, processes=8, slower=0.0, faster_clock=0.0, spread=0.001, clock_hz=1.5e9, last=None, **changes
+):
+    """Samples of some processes that ran in turn with those of the other side; head's spread around 100 µs.
+
+    slower is of head's cycles, faster_clock of its clock, spread of its times, all fractions; last holds changes of the
+    last process, the rest are of the samples.
+    """
+    made = []
+    for i in range(processes):
+        rank = 2 * i + (i % 2 == (side == "base"))
+        wobble = 1 + spread * WOBBLE[i % 8] if side == "head" else 1.0
+        clock = clock_hz * (1 + faster_clock)
+        seconds = 1e-4 * (1 + slower) * wobble / (1 + faster_clock)
+        made.append(Process((seconds * 0.99, seconds, seconds * 1.02), (clock,) * 3, rank, ()))
+    if made and last:
+        made[-1] = dataclasses.replace(made[-1], **last)
+    return dataclasses.replace(Samples("s", True, 1, 0.002, tuple(made)), **changes)
 
 
 def result(*entries, side="a", **changes):

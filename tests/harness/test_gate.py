@@ -45,20 +45,25 @@ def v9(code="new", **changes):
 OLD = v9("old")
 CLEAN = v9("old", correctness="clean")
 TIMED = v9("old", samples=samples())
-NEW_TIMED = v9(samples=samples())
+NEW_TIMED = v9(samples=samples("head"))
 MEASURE = {"policy": Policy(require_measured=True)}
 FALL = {"ctas_per_sm": 1}
 
 
 def said(code):
     """A judge that comes to this conclusion."""
-    return {"judge": lambda base, head, margin: Finding(code, "seconds", 1.0, 1.1, 1.01)}
+    return {"judge": lambda rows, policy: [Finding(code, "seconds", 1.0, 1.1, 1.01)] * len(rows)}
+
+
+def timed(**changes):
+    """Head as measured, with these changes of its samples."""
+    return v9(samples=samples("head", **changes))
 
 
 SCENARIOS = {
     # what happened: (exit code, reason, base, head, trailers and options)
     "docs only": (0, "same-code", OLD, OLD),
-    "docs only, timed badly": (0, "same-code", TIMED, v9("old", samples=samples(marks=["throttled"]))),
+    "docs only, timed badly": (0, "same-code", TIMED, v9("old", samples=samples(last={"marks": ("throttled",)}))),
     "docs only, correctness not run again": (0, "same-code", CLEAN, OLD),
     "other code, same figures": (0, "no-worse", OLD, v9()),
     "other code, nothing measured": (0, "not-measured", OLD, v9()),
@@ -66,7 +71,8 @@ SCENARIOS = {
     "a few registers more": (0, "within-margin", OLD, v9(registers_per_thread=98)),
     "a version is new": (0, "new", OLD, (*OLD, entry("v10"))),
     "a problem is new": (0, "new", OLD, (*OLD, entry(problem=Q))),
-    "measured, no slower": (0, "not-slower", TIMED, NEW_TIMED, said("not-slower")),
+    "measured, no slower": (0, "not-slower", TIMED, NEW_TIMED),
+    "measured, faster": (0, "not-slower", TIMED, timed(slower=-0.05)),
     "still clean": (0, "no-worse", CLEAN, v9(correctness="clean")),
     "repaired": (0, "no-worse", v9("old", correctness="wrong"), v9(correctness="clean")),
     "a spill": (1, "spill", OLD, v9(spill_store_bytes=8, spill_load_bytes=8)),
@@ -78,7 +84,8 @@ SCENARIOS = {
     "SMEM over the cliff": (1, "smem-cliff", OLD, v9(smem_bytes=120_000, ctas_limited_by=("SMEM",), **FALL)),
     "a longer main loop": (1, "more-main-loop-instructions", OLD, v9(main_loop_instructions=170)),
     "a smaller tile": (1, "less-work-per-byte", OLD, v9(flops_per_load_byte=64.0)),
-    "measured, slower": (1, "slower", TIMED, NEW_TIMED, said("slower")),
+    "measured, slower": (1, "slower", TIMED, timed(slower=0.02)),
+    "slower, and no clock known": (1, "slower", v9("old", samples=samples(last={"clock_hz": ()})), timed(slower=0.02)),
     "one of two problems is worse": (1, "spill", (*OLD, entry(problem=Q)), (*OLD, *v9(problem=Q, spill_load_bytes=4))),
     "one of two versions is worse": (1, "spill", (*OLD, entry("v8")), (*OLD, entry("v8", "new", spill_load_bytes=4))),
     "did not build at base": (3, "base-build-failed", (broken(),), v9()),
@@ -88,11 +95,18 @@ SCENARIOS = {
     "head not measured": (3, "half-measured", TIMED, v9()),
     "base not measured": (3, "half-measured", OLD, NEW_TIMED),
     "must be measured": (3, "measurement-required", OLD, v9(), MEASURE),
-    "measured to the half": (3, "samples-incomplete", TIMED, v9(samples=samples(complete=False))),
-    "throttled at head": (3, "samples-unclean", TIMED, v9(samples=samples(marks=["throttled"]))),
-    "throttled at base": (3, "samples-unclean", v9("old", samples=samples(marks=["throttled"])), NEW_TIMED),
-    "seven processes": (3, "few-processes", TIMED, v9(samples=samples(processes=7))),
-    "no statistics yet": (3, "no-statistics", TIMED, NEW_TIMED),
+    "measured to the half": (3, "samples-incomplete", TIMED, timed(complete=False)),
+    "throttled at head": (3, "samples-unclean", TIMED, timed(last={"marks": ("throttled",)})),
+    "throttled at base": (3, "samples-unclean", v9("old", samples=samples(last={"marks": ("throttled",)})), NEW_TIMED),
+    "seven processes": (3, "few-processes", v9("old", samples=samples(processes=7)), timed(processes=7)),
+    "no null pair": (3, "no-null-pair", TIMED, timed(null_floor=None)),
+    "much noise": (3, "too-noisy", TIMED, timed(spread=0.05)),
+    "slower in much noise": (3, "too-noisy", TIMED, timed(slower=0.02, spread=0.05)),
+    "half a per cent": (3, "near-margin", TIMED, timed(slower=0.005)),
+    "under what the machine does by itself": (3, "near-margin", TIMED, timed(slower=0.02, null_floor=0.03)),
+    "a coarse timer": (3, "timer-too-coarse", TIMED, timed(spread=0.0, slower=0.02)),
+    "a slower clock at head": (3, "clock-change", TIMED, timed(faster_clock=-0.02)),
+    "a faster clock hides it": (3, "clock-change", TIMED, timed(slower=0.02, faster_clock=0.02)),
     "a version removed": (4, "missing", (entry("v8"), *OLD), OLD),
     "a problem removed": (4, "missing", (entry(problem=Q), *OLD), OLD),
     "everything removed": (4, "missing", OLD, (entry("v10"),)),
@@ -111,10 +125,16 @@ SCENARIOS = {
     "a figure lost": (4, "figure-missing", OLD, v9(flops_per_load_byte=None)),
     "a figure found": (4, "figure-missing", v9("old", flops_per_load_byte=None), v9()),
     "other SMs": (4, "other-sm-count", OLD, v9(sm_count=132)),
-    "a time of zero": (4, "samples-broken", TIMED, v9(samples=samples(seconds=[0.0]))),
-    "a process without times": (4, "samples-broken", TIMED, v9(samples=samples(seconds=[]))),
+    "a time of zero": (4, "samples-broken", TIMED, timed(last={"seconds": (0.0,) * 3})),
+    "a process without times": (4, "samples-broken", TIMED, timed(last={"seconds": ()})),
+    "a sample without its clock": (4, "samples-broken", TIMED, timed(last={"clock_hz": (1.5e9,)})),
+    "a clock of zero": (4, "samples-broken", TIMED, timed(last={"clock_hz": (0.0,) * 3})),
+    "a machine quieter than silence": (4, "samples-broken", TIMED, timed(null_floor=-0.01)),
     "another machine": (4, "other-machine", result(*TIMED, machine="b200-2"), NEW_TIMED, said("not-slower")),
     "an unknown machine": (4, "other-machine", result(*TIMED, machine=None), result(*NEW_TIMED, machine=None), said("not-slower")),
+    "another protocol": (4, "other-protocol", TIMED, timed(protocol=2), said("not-slower")),
+    "one side after the other": (4, "not-paired", TIMED, timed(last={"rank": 99}), said("not-slower")),
+    "a process without its pair": (4, "not-paired", TIMED, timed(processes=9), said("not-slower")),
     "another ladder": (4, "other-ladder", OLD, result(*OLD, ladder="small_ladder")),
     "another architecture": (4, "other-arch", OLD, result(*OLD, arch="sm_90a")),
     "another toolchain": (4, "other-toolchain", OLD, result(*OLD, toolchain={"apache-tvm": "0.28.0"})),
@@ -130,7 +150,8 @@ SCENARIOS = {
     "invalid beside a regression": (4, "missing", (entry("v8"), *OLD), v9(spill_load_bytes=4)),
     "undecided beside a regression": (1, "spill", (broken("v8"), *OLD), (entry("v8"), *v9(spill_load_bytes=4))),
     "accepted": (0, "spill", OLD, v9(spill_load_bytes=4), "v9 spill_bytes: pays off"),
-    "accepted time": (0, "slower", TIMED, NEW_TIMED, "v9 seconds: safer", said("slower")),
+    "accepted time": (0, "slower", TIMED, timed(slower=0.02), "v9 seconds: safer"),
+    "accepted time, a little less of it": (0, "near-margin", TIMED, timed(slower=0.005), "v9 seconds: safer"),
     "accepted for both problems": (0, "spill", (*OLD, entry(problem=Q)), (*v9(spill_load_bytes=4), *v9(problem=Q, spill_load_bytes=4)), "v9 spill_bytes: x"),
     "accepted registers over the cliff, not the CTAs": (1, "fewer-ctas", OLD, v9(registers_per_thread=96, ctas_limited_by=("registers",), **FALL), "v9 registers_per_thread: x"),
     "accepted registers and CTAs": (0, "register-cliff", OLD, v9(registers_per_thread=96, ctas_limited_by=("registers",), **FALL), "v9 registers_per_thread: x", "v9 ctas_per_sm: x"),
@@ -143,7 +164,8 @@ SCENARIOS = {
     "a removal cannot be accepted": (4, "missing", (entry("v8"), *OLD), OLD, "v8 missing: x", "v8 seconds: x"),
     "a lost figure cannot be accepted": (4, "figure-missing", OLD, v9(flops_per_load_byte=None), "v9 flops_per_load_byte: x"),
     "a foreign base cannot be accepted": (4, "dirty", result(*OLD, dirty=True), v9(spill_load_bytes=4), "v9 spill_bytes: x"),
-    "noise cannot be accepted": (3, "no-statistics", TIMED, NEW_TIMED, "v9 seconds: x"),
+    "noise cannot be accepted": (3, "too-noisy", TIMED, timed(spread=0.05), "v9 seconds: x"),
+    "a clock cannot be accepted": (3, "clock-change", TIMED, timed(faster_clock=-0.02), "v9 seconds: x"),
 }  # fmt: skip
 
 
@@ -176,7 +198,7 @@ def test_nan_in_a_file_is_invalid_and_named(tmp_path, side, figure, value):
     assert figure in report.findings[0].detail
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1"])
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 1}', "[1"])
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_file_of_another_schema_or_of_none_is_invalid(tmp_path, side, text):
     paths = files(tmp_path, OLD, OLD)
@@ -321,7 +343,7 @@ def test_what_a_version_is_called_cannot_add_a_row(tmp_path):
 
 def test_statistics_that_end_in_no_number_are_invalid(tmp_path):
     for bad in ((math.nan, 1.0, 1.0), (1.0, math.inf, 1.0), (1.0, 1.0, math.nan)):
-        report = judge(tmp_path, TIMED, NEW_TIMED, judge=lambda *_, bad=bad: Finding("not-slower", "seconds", *bad))
+        report = judge(tmp_path, TIMED, NEW_TIMED, judge=lambda *_, bad=bad: [Finding("not-slower", "seconds", *bad)])
         assert (report.exit_code, report.rows[0].reasons[0]) == (4, "not-finite")
 
 

@@ -25,7 +25,7 @@ def test_each_key_can_be_set(tmp_path):
     other = {
         "max_new_spill_bytes": 4, "max_register_growth": 8, "max_main_loop_growth": 0.1,
         "max_bytes_in_flight_loss": 0.2, "max_work_per_byte_loss": 0,
-        "max_slowdown": 0.02, "min_processes": 12, "require_measured": True,
+        "max_slowdown": 0.02, "min_processes": 12, "max_processes": 20, "require_measured": True,
     }  # fmt: skip
     assert set(other) == {field.name for field in dataclasses.fields(policy.Policy)}
     text = "\n".join(f"{key} = {str(value).lower()}" for key, value in other.items())
@@ -47,6 +47,8 @@ def test_each_key_can_be_set(tmp_path):
         ("max_bytes_in_flight_loss = 1.0", "max_bytes_in_flight_loss = 1.0: a fraction"),
         ("max_slowdown = false", "max_slowdown = False: a fraction"),
         ("min_processes = 7", "min_processes = 7: an integer of 8 or more"),
+        ("max_processes = 6", "max_processes = 6: an integer of 8 or more"),
+        ("min_processes = 40", "max_processes = 32: min_processes (40) or more"),
         ("require_measured = 1", "require_measured = 1: true or false"),
     ],
 )

@@ -33,7 +33,7 @@ def changed(path, value):
 FIRST = ("entries", 0)
 WRONG = [
     # path to the key, its value, what the error must name
-    (("schema",), 2, "schema: 2"),
+    (("schema",), 1, "schema: 1"),
     (("schema",), True, "schema: True"),
     (("schema",), ..., "schema: None"),
     (("colour",), "red", "unknown key 'colour'"),
@@ -66,6 +66,11 @@ WRONG = [
     ((*FIRST, "samples", "unit"), "ms", "samples, unit: 'ms', 's'"),
     ((*FIRST, "samples", "complete"), "yes", 'samples, complete: "yes", a truth'),
     ((*FIRST, "samples", "processes", 3, "seconds", 1), float("nan"), "processes, number 3, seconds, number 1: nan"),
+    ((*FIRST, "samples", "protocol"), 1.5, "samples, protocol: 1.5, an integer"),
+    ((*FIRST, "samples", "null_floor"), ..., "samples: key 'null_floor' is missing"),
+    ((*FIRST, "samples", "null_floor"), float("nan"), "samples, null_floor: nan"),
+    ((*FIRST, "samples", "processes", 3, "clock_hz"), None, "processes, number 3, clock_hz: null, a list"),
+    ((*FIRST, "samples", "processes", 3, "rank"), ..., "processes, number 3: key 'rank' is missing"),
     ((*FIRST, "samples", "processes", 3, "marks"), None, "processes, number 3, marks: null, a list"),
 ]
 
@@ -165,7 +170,7 @@ def test_reading_needs_neither_tvm_nor_cuda_nor_torch():
 
     code = (
         "import sys; from tirx_ladder import compare, gate, policy, results, trades; "
-        "print([m for m in ('tvm', 'torch', 'cuda', 'numpy') if m in sys.modules])"
+        "print([m for m in ('tvm', 'torch', 'cuda', 'numpy', 'scipy') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
