@@ -55,7 +55,7 @@ def _unfit(
 
 def _unfit_side(samples: Samples, side: str, policy: Policy) -> Iterator[Finding]:
     floor = samples.null_floor or 0.0
-    if not all(map(_sound, samples.processes)) or not (math.isfinite(floor) and floor >= 0):
+    if not all(map(sound, samples.processes)) or not (math.isfinite(floor) and floor >= 0):
         yield Finding("samples-broken", SECONDS, detail=side)
     if not samples.complete:
         yield Finding("samples-incomplete", detail=side)
@@ -70,7 +70,7 @@ def _unfit_side(samples: Samples, side: str, policy: Policy) -> Iterator[Finding
         yield Finding("few-processes", detail=told, more_pairs=policy.min_processes - count)
 
 
-def _sound(process: Process) -> bool:
+def sound(process: Process) -> bool:
     """Whether there are times, clocks for all of them or none, and all are positive, finite numbers."""
     lengths = len(process.seconds), len(process.clock_hz)
     return lengths[0] > 0 and lengths[1] in (0, lengths[0]) and all(map(_positive, process.seconds + process.clock_hz))

@@ -57,11 +57,22 @@ def judge(rows: Sequence[Timed], policy: Policy) -> tuple[Finding, ...]:
     each = list(zip(rows, used, strict=True))
     seconds = _said([_estimate(row, n, _seconds) for row, n in each], margins, policy, len(looks))
     cycles = _said([_estimate(row, n, _cycles) for row, n in each], margins, policy, len(looks))
-    found = []
-    for row, n, margin, by_time, by_clock in zip(rows, used, margins, seconds, cycles, strict=True):
-        assert by_time is not None
-        found.append(_finding(row, n, margin, by_time, by_clock, looks))
-    return tuple(found)
+    return tuple(
+        Finding("samples-broken", SECONDS) if said is None else _finding(row, n, margin, said, in_cycles, looks)
+        for row, n, margin, said, in_cycles in zip(rows, used, margins, seconds, cycles, strict=True)
+    )
+
+
+def null_floor(rows: Sequence[Timed]) -> float | None:
+    """What Samples.null_floor wants: the largest slowdown, of either side, of rows of the same code on both sides.
+
+    None, so that nothing is judged by it, if there is no row or one is disturbed. Each row wants 8 pairs or more.
+    """
+    estimates = [_estimate(row, len(row.base.processes), _seconds) for row in rows]
+    disturbed = any(process.marks for row in rows for process in row.base.processes + row.head.processes)
+    if not estimates or disturbed or None in estimates:
+        return None
+    return max(float(np.expm1(abs(estimate.centre))) for estimate in estimates if estimate is not None)
 
 
 def _seconds(process: Process) -> float:
