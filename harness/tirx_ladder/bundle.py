@@ -14,11 +14,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import elf, records
+from . import elf, git, records
 from .build import Build, BuildError, Launch
-from .ladder import Problem, UsageError
+from .ladder import KernelVersion, Problem, UsageError
 
-SCHEMA = 1
+SCHEMA = 2
 LIBRARY, CUBIN, MANIFEST = "library.so", "kernel.cubin", "manifest.json"
 
 
@@ -28,6 +28,27 @@ class FileRecord:
 
     sha256: str
     bytes: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the oracle and the schedule need to know of a version; the words are those of KernelVersion."""
+
+    tile: tuple[int, int]
+    blk_k: int
+    pipe_depth: int
+    cluster: int
+    persistent: bool
+    l2_group: int
+    sms: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the version that was compiled comes from: the commit of its checkout, None where it is in none."""
+
+    commit: str | None
+    dirty: bool
 
 
 @dataclass(frozen=True)
@@ -42,6 +63,8 @@ class Manifest:
 
     schema: int
     version: str
+    shape: Shape
+    source: Source
     problem: Problem
     sm_count: int
     arch: str
@@ -51,6 +74,15 @@ class Manifest:
     options: tuple[str, ...]
     toolchain: dict[str, str]
     files: dict[str, FileRecord]
+
+    def kernel_version(self) -> KernelVersion:
+        """The version as the oracle takes it, on a machine where the ladder itself cannot be imported."""
+        fields = {name: getattr(self.shape, name) for name in Shape.__dataclass_fields__}
+        return KernelVersion(name=self.version, adds="", build=_no_build, arch=self.arch, **fields)
+
+
+def _no_build(*_: object, **__: object) -> None:
+    raise BuildError("a version read from a bundle's manifest cannot be built")
 
 
 def export(build: Build, folder: Path) -> Manifest:
@@ -79,6 +111,8 @@ def export(build: Build, folder: Path) -> Manifest:
         manifest = Manifest(
             SCHEMA,
             build.version.name,
+            Shape(**{name: getattr(build.version, name) for name in Shape.__dataclass_fields__}),
+            _source(build.version),
             build.problem,
             build.sm_count,
             build.arch,
@@ -87,7 +121,7 @@ def export(build: Build, folder: Path) -> Manifest:
             elf.behaviour_digest(build.cubin.image, build.launch.entry),
             build.cubin.options,
             build.cubin.toolchain,
-            {name: _record(made / name) for name in (LIBRARY, CUBIN)},
+            {name: record(made / name) for name in (LIBRARY, CUBIN)},
         )
         records.write(manifest, made / MANIFEST)
         made.replace(folder)
@@ -119,7 +153,7 @@ def verify(folder: Path) -> Manifest:
         path = folder / name
         try:
             regular = stat.S_ISREG(path.lstat().st_mode)
-            found = _record(path) if regular else None
+            found = record(path) if regular else None
         except OSError as error:
             raise UsageError(f"bundle {folder}: {name} cannot be read: {error.strerror}") from None
         if found is None:
@@ -137,6 +171,15 @@ def verify(folder: Path) -> Manifest:
     return manifest
 
 
-def _record(path: Path) -> FileRecord:
+def _source(version: KernelVersion) -> Source:
+    try:
+        commit, dirty = git.state(version.source)
+    except UsageError:  # a ladder outside any checkout is no fault
+        return Source(None, dirty=False)
+    return Source(commit, dirty)
+
+
+def record(path: Path) -> FileRecord:
+    """Hash and size of a file."""
     with path.open("rb") as file:
         return FileRecord(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)

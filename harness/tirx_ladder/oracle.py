@@ -189,11 +189,11 @@ def compare(
     bad = np.zeros(d.shape, dtype=np.bool_)
     if clusters is None:
         expected = reference(kind, a, b)
-        bad = _differs(d, expected)
+        bad = differs(d, expected)
     else:
         bad = ~np.isnan(d)
         for rows, cols in _regions(version, schedule, clusters):
-            bad[rows, cols] = _differs(d[rows, cols], reference(kind, a[rows], b[cols]))
+            bad[rows, cols] = differs(d[rows, cols], reference(kind, a[rows], b[cols]))
     if not bad.any():
         return None
     first = np.unravel_index(int(bad.argmax()), bad.shape)
@@ -213,7 +213,8 @@ def compare(
     )
 
 
-def _differs(d: Half, expected: Expected) -> npt.NDArray[np.bool_]:
+def differs(d: Half, expected: Expected) -> npt.NDArray[np.bool_]:
+    """Where D is not what is expected."""
     if expected.tolerance is not None:
         close = np.abs(d.astype(np.float64) - expected.value) <= expected.tolerance
         return np.asarray(~close)  # a NaN in D is close to nothing
