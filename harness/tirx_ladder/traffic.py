@@ -15,7 +15,7 @@ _UNROLLED = 3  # tvm.tirx.ForKind.UNROLLED
 
 _ISSUED = {
     "tma_loads": re.compile(r"tirx\.ptx\.cp_async_bulk_(tensor_)?g2s\w*"),
-    "mma": re.compile(r"tirx\.ptx\.(tcgen05_mma|wgmma_mma_async|mma)\w*"),
+    "mma": re.compile(r"tirx\.ptx\.(tcgen05_mma|wgmma_(?!fence|commit_group|wait_group)|mma)\w*"),
 }
 
 _THREADS_OF_SCOPE = {"thread": 1, "warp": 32, "warpgroup": 128}
@@ -25,8 +25,9 @@ _THREADS_OF_SCOPE = {"thread": 1, "warp": 32, "warpgroup": 128}
 class Traffic:
     """Figures of one CTA and one K tile; None where loops of unknown extent leave them open.
 
-    tma_load_bytes:  by TMA into shared memory
+    tma_load_bytes:  that the CTA loads by TMA, a multicast counted once
     copy_load_bytes: by the CTA's threads (Tx.copy) into shared memory
+    landed_bytes:    that arrive in its shared memory; the peers' multicasts count too, taken to be like its own
     ring_bytes:      shared memory of the buffers that are loaded into
     tma_loads:       TMA loads that are issued
     mma:             MMA instructions that a warp which issues them issues
@@ -35,6 +36,7 @@ class Traffic:
 
     tma_load_bytes: int | None
     copy_load_bytes: int | None
+    landed_bytes: int | None
     ring_bytes: int
     tma_loads: int | None
     mma: int | None
@@ -42,7 +44,7 @@ class Traffic:
 
     @property
     def load_bytes(self) -> int | None:
-        """Bytes loaded into shared memory, either way."""
+        """Bytes loaded, either way."""
         if self.tma_load_bytes is None or self.copy_load_bytes is None:
             return None
         return self.tma_load_bytes + self.copy_load_bytes
@@ -50,9 +52,9 @@ class Traffic:
     @property
     def stages(self) -> int | None:
         """K tiles that the ring has room for."""
-        if not self.load_bytes or self.ring_bytes % self.load_bytes:
+        if not self.landed_bytes or self.ring_bytes % self.landed_bytes:
             return None
-        return self.ring_bytes // self.load_bytes
+        return self.ring_bytes // self.landed_bytes
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def traffic(kernel: Any, lowered: Any, k_tiles: int, threads: int) -> Traffic:
     """
     loads = [done for s, loop, passes, times in _walk(kernel.body) for done in _load(s, loop, passes, times, threads)]
     main = _most(loads)
-    by_kind = {kind: sum(d.amount for d in main if d.kind == kind) for kind in ("tma", "copy")}
+    by_kind = {kind: sum(d.amount for d in main if d.kind == kind) for kind in ("tma", "copy", "landed")}
     issued = [
         _Done(loop, passes, kind, times)
         for s, loop, passes, times in _walk(lowered.body)
@@ -85,6 +87,7 @@ def traffic(kernel: Any, lowered: Any, k_tiles: int, threads: int) -> Traffic:
     return Traffic(
         tma_load_bytes=_per_k_tile(by_kind["tma"], main, k_tiles),
         copy_load_bytes=_per_k_tile(by_kind["copy"], main, k_tiles),
+        landed_bytes=_per_k_tile(by_kind["landed"], main, k_tiles) if all(d.amount for d in main) else None,
         ring_bytes=_ring_bytes(kernel),
         tma_loads=_issued(issued, "tma_loads", k_tiles),
         mma=_issued(issued, "mma", k_tiles),
@@ -149,10 +152,13 @@ def _load(statement: Any, loop: Any, passes: int | None, times: int, threads: in
         return
     size = math.prod(e for e in extents if e is not None) * _bytes(region.source)
     if str(statement.dispatch or "").startswith("tma") or (statement.config and "mbar" in statement.config):
+        mask = statement.config.get("cta_mask", 1)  # CTAs that a multicast lands in; an expression: not known here
         yield _Done(loop, passes, "tma", size * times)
+        yield _Done(loop, passes, "landed", size * times * mask.bit_count() if isinstance(mask, int) else 0)
     else:  # warps and threads copy each its own part: all of the CTA's are taken to
         copiers = threads // _THREADS_OF_SCOPE.get(str(statement.scope.name), threads)
         yield _Done(loop, passes, "copy", size * times * copiers)
+        yield _Done(loop, passes, "landed", size * times * copiers)
 
 
 def _ring_bytes(kernel: Any) -> int:
