@@ -1,8 +1,9 @@
-"""Deliberate trades: commit trailers that accept the regression of one figure of one version, with a reason.
+"""Deliberate trades: commit trailers that accept that one figure of one version gets worse, with a reason.
 
     Accept-regression: v9 registers_per_thread: the epilogue keeps a whole row, 3 % faster on 4096
 
-A trade holds for all problems of the version, and for nothing but that figure.
+A trade holds for all problems of the version, and for nothing but that figure. It accepts a regression, and a slowdown
+that is nearly one (near-margin); never noise, and nothing invalid.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the tables and their counts to the folder that is asked for, show the tables, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tirx_ladder.false_alarms", description=__doc__)
     parser.add_argument("campaign", nargs="?", type=Path, help="measured pools (simulated noise)")
-    parser.add_argument("--trials", type=int, help="of each kind (2000 simulated campaigns, 200 resampled comparisons)")
+    parser.add_argument("--trials", type=int, help="of each kind (5000 simulated campaigns, 200 resampled comparisons)")
     parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="(%(default)s)")
     options = parser.parse_args(arguments)
-    trials = options.trials or (2000 if options.campaign is None else 200)
+    trials = options.trials or (5000 if options.campaign is None else 200)
     if trials < 1 or options.seed < 0:
         parser.error("--trials and --seed: a positive number is wanted")
     try:

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 from .drawn import Measured, Variant
 from .pools import Pools
-from .rates import table
-from .simulated import ROWS, Study
+from .rates import Rates, table
+from .simulated import NOISES, PLANTED, ROWS, Study
 
 UNDECIDED = ("near-margin", "too-noisy", "clock-change", "timer-too-coarse")
 
 
 def simulated(found: Study) -> str:
     """The tables of the simulated study."""
-    sections = (
-        (f"Campaigns of {ROWS} rows that are no slower, in which any row is", found.null, ("slower", "undecided")),
+    of = f"Campaigns of {ROWS} rows"
+    return "\n".join(
         (
-            f"Campaigns of {ROWS} rows that are slower by just the margin, in which any row is",
-            found.margin,
-            ("slower",),
-        ),
-        (f"One row among {ROWS - 1} that are no slower is", found.found, ("slower", "not-slower", "undecided")),
+            f"{of} that are no slower, in which any row is:\n",
+            table(found.null, "noise", ("slower", "undecided")),
+            f"{of} that are slower by just the margin, in which any row is:\n",
+            table(found.margin, "noise", ("slower",)),
+            f"One row that is slower among {ROWS - 1} that are not: called slower, passed, pairs:\n",
+            _by_slowdown(found),
+        )
     )
-    return "\n".join(f"{title}:\n\n{table(rates, 'noise', reasons)}" for title, rates, reasons in sections)
+
+
+def _by_slowdown(found: Study) -> str:
+    """A line for each noise, a column for each slowdown."""
+    lines = [
+        f"| noise | {' | '.join(f'{100 * slowdown:g} %' for slowdown in PLANTED)} |",
+        f"| {' | '.join(['---'] * (len(PLANTED) + 1))} |",
+    ]
+    for noise in NOISES:
+        mine = {one.planted: one for one in found.found if one.kind == noise.name}
+        lines.append(f"| {noise.name} | {' | '.join(_short(mine[slowdown]) for slowdown in PLANTED)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(one: Rates) -> str:
+    slower, passed = (100 * one.count(reason) / one.trials for reason in ("slower", "not-slower"))
+    return f"{slower:.1f} %, {passed:.1f} %, {one.pairs:.1f}"
 
 
 def measured(found: Measured, pools: Pools) -> str:

@@ -18,7 +18,7 @@ from ..policy import Policy
 from .rates import Rates
 
 ROWS = 18
-PLANTED = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.05)
+PLANTED = (0.0025, 0.005, 0.01, 0.02, 0.05)
 CHUNK = 500
 """Campaigns that are held in memory at once: 500 × 18 rows × 64 processes."""
 
