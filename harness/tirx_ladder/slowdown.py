@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 
 from . import pairs
-from .measured import SECONDS, Timed
+from .measured import SECONDS, Timed, sound
 from .policy import Policy
 from .reasons import Finding
 from .results import Process
@@ -66,12 +66,11 @@ def judge(rows: Sequence[Timed], policy: Policy) -> tuple[Finding, ...]:
 def null_floor(rows: Sequence[Timed]) -> float | None:
     """What Samples.null_floor wants: the largest slowdown, of either side, of rows of the same code on both sides.
 
-    None, so that nothing is judged by it, if there is no row or one is disturbed. Each row wants 8 pairs or more.
+    None, by which nothing is judged, if there is no row or one is disturbed or broken. A row wants 8 pairs or more.
     """
-    estimates = [_estimate(row, len(row.base.processes), _seconds) for row in rows]
-    disturbed = any(process.marks for row in rows for process in row.base.processes + row.head.processes)
-    if not estimates or disturbed or None in estimates:
+    if not rows or not all(sound(p) and not p.marks for row in rows for p in row.base.processes + row.head.processes):
         return None
+    estimates = [_estimate(row, len(row.base.processes), _seconds) for row in rows]
     return max(float(np.expm1(abs(estimate.centre))) for estimate in estimates if estimate is not None)
 
 

@@ -148,7 +148,8 @@ def test_the_null_floor_is_the_largest_difference_of_the_same_code():
     assert slowdown.null_floor(rows) == pytest.approx(0.004, abs=2e-4)
     assert slowdown.null_floor([]) is None
     assert slowdown.null_floor([*rows, timed(samples(), samples("head", last={"marks": ("throttled",)}))]) is None
-    assert slowdown.null_floor([*rows, timed(samples(), samples("head", last={"seconds": (math.nan,)}))]) is None
+    for broken in ((math.nan,) * 3, ()):
+        assert slowdown.null_floor([*rows, timed(samples(), samples("head", last={"seconds": broken}))]) is None
 
 
 seeds = st.integers(0, 2**32)
