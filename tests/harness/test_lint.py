@@ -21,7 +21,22 @@ BAD = {  # a fault that breaks the rule, and a version to plant it in
     "named-barrier": ("named-barrier-shared", "v9"),
     "smem-limit": ("too-much-smem", "v9"),
 }
-BLACKWELL = ladder.load()
+WAIT = "T.ptx.wgmma.wait_group.sync.aligned(0)"
+HOPPER_BAD = {  # what is edited in a Hopper kernel, and the one rule that it breaks
+    "no wgmma.fence": ("v5", "T.ptx.wgmma.fence.sync.aligned()", "", "wgmma-fence"),
+    "registers read in flight": ("v7", WAIT, WAIT.replace("0", "1"), "wgmma-wait"),
+    "stage freed in flight": ("v6", WAIT, "", "wgmma-wait"),
+    "nothing committed": ("v5", "T.ptx.wgmma.commit_group.sync.aligned()", "", "wgmma-wait"),
+    "slice overwritten": ("v7", "wait_group.read(SLICES - 1)", "wait_group.read(4)", "store-drain"),
+    "last slices not drained": ("v7", "T.ptx.cp.async_.bulk.wait_group(0)", "pass", "store-drain"),
+    "CTA sync after cluster init": (
+        "v6",
+        "T.cuda.cluster_sync()\nsched = ClusterPersistentScheduler2D(",
+        "T.cuda.cta_sync()\nsched = ClusterPersistentScheduler2D(",
+        "init-visible",
+    ),
+}
+BLACKWELL, HOPPER = ladder.load(), ladder.load("hopper_gemm")
 
 
 def build(version, spec):
@@ -40,8 +55,24 @@ def test_no_rule_fires_on_a_good_kernel(spec):  # the matrix itself lints every 
     assert lint(build(BLACKWELL[spec.version], spec)) == []
 
 
+@pytest.mark.parametrize("version", [v for v in HOPPER.versions if not v.simulated], ids=lambda v: v.name)
+def test_no_rule_fires_on_a_kernel_that_the_matrix_does_not_simulate(version):
+    for spec in cases.default_tier(version):
+        kernel = version.build(spec.problem, sm_count=spec.sm_count or version.default_sm_count)
+        assert lint(kernel) == [], spec.id
+
+
+@pytest.mark.parametrize("name", HOPPER_BAD)
+def test_a_fault_in_a_hopper_kernel_breaks_just_its_rule(name, tmp_path):
+    version, old, new, rule = HOPPER_BAD[name]
+    fault = faults.Fault("planted", "waits", "", ("lint",), "", (1, 1, 1, 1), {version: (faults.Edit(old, new),)})
+    planted = ladder.load(str(faults.plant(fault, version, HOPPER, tmp_path)))[version]
+    problem = planted.problem(2, 2, 8)
+    assert {violation.rule for violation in lint(planted.build(problem, sm_count=4))} == {rule}
+
+
 def test_every_rule_but_the_one_below_has_a_bad_example():
-    assert set(BAD) | {"whole-warp"} == set(RULES)
+    assert set(BAD) | {rule for *_, rule in HOPPER_BAD.values()} | {"whole-warp"} == set(RULES)
 
 
 @pytest.mark.parametrize("rule", BAD)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .rules import RULES, Checker, Violation
+from .checker import Checker
+from .rules import RULES, Violation
 
 __all__ = ["RULES", "Violation", "lint"]
 

@@ -17,12 +17,14 @@ class Event:
     barrier), reads are the SMEM buffers it reads through the async proxy, count a number that goes with it
     (for named-sync the expression of the barrier's id, which may differ from warp to warp).
 
-    registers  read-registers(target)
+    registers  read-registers(target), write-registers(target)
     TMEM       tmem-load(target: registers), wait-ld, mma(reads), commit(target: barrier), alloc, dealloc
+    wgmma      wgmma(target: registers), wgmma-operand(reads), wgmma-fence, wgmma-commit, wgmma-wait(count: groups left)
     mbarriers  init(target), init-fence, wait(target), arrive(target)
     syncs      cta-sync, cluster-sync, named-sync(count: the id)
     fences     proxy-fence, before-thread-sync, after-thread-sync
-    bulk       bulk-load(target: SMEM, barrier), bulk-store(reads), bulk-commit, bulk-wait(count: groups left)
+    bulk       bulk-load(target: SMEM, barrier), bulk-store(reads, count: pieces that the SMEM has of that
+               size), bulk-commit, bulk-wait(count: groups left)
     SMEM       smem-write(target), through the generic proxy
     """
 
@@ -77,6 +79,8 @@ _SIMPLE = {
     "tirx.ptx.fence_proxy": {"async": "proxy-fence"},
     "tirx.ptx.fence_mbarrier_init": {"mbarrier_init": "init-fence"},
     "tirx.ptx.cp_async_bulk_commit_group": {"commit_group": "bulk-commit"},
+    "tirx.ptx.wgmma_fence": {"fence": "wgmma-fence"},
+    "tirx.ptx.wgmma_commit_group": {"commit_group": "wgmma-commit"},
     "tirx.cuda.cta_sync": {"": "cta-sync"},
     "tirx.cuda.cluster_sync": {"": "cluster-sync"},
 }
@@ -131,13 +135,21 @@ def _tile(statement: Any, names: Names, where: tir.Place | None) -> Iterator[Eve
         target = tir.addressed(barrier)
         yield Event("bulk-load", where, roots[0], barrier=names.root(target) if target is not None else "")
     elif op == "copy_async" and scopes[1].startswith("shared"):
-        yield Event("bulk-store", where, reads=(roots[1],))
+        yield Event("bulk-store", where, reads=(roots[1],), count=_pieces(regions[1]))
     else:
         for scope, root in list(zip(scopes, roots, strict=True))[1:]:
             if scope == "local":
                 yield Event("read-registers", where, root)
         if scopes[0].startswith("shared"):
             yield Event("smem-write", where, roots[0])
+        elif scopes[0] == "local":
+            yield Event("write-registers", where, roots[0])
+
+
+def _pieces(region: Any) -> int:
+    """How many regions like this one a buffer has along its first dimension."""
+    whole, part = tir.constant(region.source.shape[0]), tir.constant(next(iter(region.region)).extent)
+    return whole // part if whole and part else 1
 
 
 def _columns(region: Any) -> tuple[Any, Any] | None:
@@ -178,6 +190,13 @@ def _call(call: Any, names: Names, where: tir.Place | None) -> Iterator[Event]:
         yield Event("mma", where, cta_group=group)
     elif name.startswith("tirx.ptx.cp_async_bulk_wait_group"):
         yield Event("bulk-wait", where, count=tir.constant(call.args[0]))
+    elif name.startswith("tirx.ptx.wgmma_wait_group"):
+        yield Event("wgmma-wait", where, count=tir.constant(call.args[0]))
+    elif name.startswith("tirx.ptx.wgmma_"):
+        yield Event("wgmma", where, names.root(call.args[0].source))
+    elif name == "tirx.cuda.wgmma_encode_matrix_descriptor":
+        if owners := tir.variables(call.args[1]):
+            yield Event("wgmma-operand", where, reads=(names.root(owners[0]),))
     elif name == "tirx.cuda.warpgroup_sync":
         yield Event("named-sync", where, count=call.args[0])
     else:

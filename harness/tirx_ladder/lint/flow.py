@@ -77,6 +77,16 @@ def warps(kernel: Any) -> tuple[Warp, ...]:
     )  # fmt: skip
 
 
+def lanes(warp: Warp) -> tuple[dict[Any, Interval], ...]:
+    """The ids as a warp's first lane has them, and as the others do: a lane takes `if tid == 0` always or never."""
+    by_lane = {var for var, (low, high) in warp.ids.items() if high - low == WARP - 1}
+    if not by_lane:
+        return (warp.ids,)
+    first = {var: (low, low if var in by_lane else high) for var, (low, high) in warp.ids.items()}
+    others = {var: (low + (var in by_lane), high) for var, (low, high) in warp.ids.items()}
+    return first, others
+
+
 def cluster_size(kernel: Any) -> int:
     """CTAs in a cluster of the kernel."""
     size = 1
@@ -156,14 +166,19 @@ def _combine(kind: str, a: Interval, b: Interval) -> Interval | None:
 
 
 class Walk[S: State]:
-    """Follows one warp through a kernel. `step` is called with each simple statement that the warp may execute;
-    `skip` with each statement that it certainly does not, so that a rule can look at the state there too."""
+    """Follows lanes of one warp, with their ids, through a kernel.
 
-    def __init__(self, warp: Warp, step: Callable[[Any, S, bool], None], skip: Callable[[Any, S], None]) -> None:
+    `step` is called with each simple statement that they may execute, and whether all lanes of the warp do;
+    `skip` with each statement that they certainly do not, so that a rule can look at the state there too.
+    """
+
+    def __init__(
+        self, warp: Warp, ids: dict[Any, Interval], step: Callable[[Any, S, bool], None], skip: Callable[[Any, S], None]
+    ) -> None:
         self.warp = warp
         self._step = step
         self._skip = skip
-        self._ids = dict(warp.ids)
+        self._ids = dict(ids)
         self._split = 0  # depth of conditions that some lanes of the warp may pass and others not
 
     def run(self, statement: Any, state: S) -> S:
@@ -189,14 +204,17 @@ class Walk[S: State]:
 
     def _branch(self, statement: Any, state: S) -> S:
         holds = self.number(statement.condition)
+        splits = _by_lane(statement.condition, self.warp)
         if holds is not None:
             taken, other = statement.then_case, statement.else_case
             if not holds:
                 taken, other = other, taken
             if other is not None:
                 self._skip(other, state)
-            return self.run(taken, state) if taken is not None else state
-        splits = _by_lane(statement.condition, self.warp)
+            self._split += splits
+            state = self.run(taken, state) if taken is not None else state
+            self._split -= splits
+            return state
         self._split += splits
         passed = self.run(statement.then_case, state.copy())
         if statement.else_case is not None:
