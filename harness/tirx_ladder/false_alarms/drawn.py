@@ -6,7 +6,8 @@ never both from one process. The first processes give the machine's null floor a
     apart       one window of processes after the other, each as long as its row took: no process is in two windows
     resampled   any pairs of neighbours, in their order: more comparisons, which share processes
 
-A null window gives two comparisons, base against null and null against base, which share processes but no measurement.
+A null window gives several comparisons of the same code: base with null, null with base, and each slowed variant with
+itself. They share processes but no measurement.
 A planted row is judged among 17 null ones, as in a campaign of 9 versions on 2 problems; a null one alone, which
 raises an alarm the soonest.
 """
@@ -141,7 +142,8 @@ class _Rated:
             draws = [self._any(lane, *_ways()[i % 2]) for i in range(resampled)]
             outcomes = [self._judge([draw])[0] for draw in draws]
         else:
-            outcomes = [o for way in _ways() for o in self._windows(lane, *way, list)]
+            itself = [(variant, variant) for variant in lane.planted if variant not in (BASE, NULL)]
+            outcomes = [o for way in (*_ways(), *itself) for o in self._windows(lane, *way, list)]
         return _count(f"{lane.problem}, {'resampled' if resampled else 'apart'}", 0.0, outcomes, not resampled)
 
     def planted(self, lane: Lane, variant: str, resampled: int = 0) -> Rates:
