@@ -12,8 +12,8 @@ PYTHON = "3.12"
 
 @nox.session(python=PYTHON)
 def correctness(session: nox.Session) -> None:
-    """The correctness matrix on the CPU simulator (--quick, --production, -k v7, -n 2, ...)."""
-    session.install("-e", ".[sim]")
+    """The correctness matrix on the CPU simulator (--quick, --production, -k v7, -n 2, ...); --device: on the GPU."""
+    session.install("-e", ".[sim,gpu]" if "--device" in session.posargs else ".[sim]")
     report = "--correctness-report=reports/correctness.json"
     session.run("pytest", "-q", report, "tests/correctness", *session.posargs)
 
@@ -37,6 +37,13 @@ def profile(session: nox.Session) -> None:
     """Static profile of the whole ladder, to reports/profile.json and profile.md."""
     session.install("-e", ".[cubin]")
     session.run("tirx-ladder", "profile", "--write", "reports", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def bench(session: nox.Session) -> None:
+    """TFLOPS of a ladder on the GPU here, beside cuBLAS (--ladder hopper_gemm, --m 8192, ...)."""
+    session.install("-e", ".[gpu]")
+    session.run("tirx-ladder", "bench", *session.posargs)
 
 
 @nox.session(python=PYTHON)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -106,7 +107,7 @@ def build(version: KernelVersion, problem: Problem, *, sm_count: int | None = No
     packed = _Packed()
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     try:
-        with tvm.transform.PassContext(instruments=[_watching(packed)]):
+        with _as_without_gpu(), tvm.transform.PassContext(instruments=[_watching(packed)]):
             executable = tvm.compile(tvm.IRModule({"main": kernel}), target=target, tir_pipeline="tirx")
         cuda = str(executable.mod.imports[0].inspect_source("cuda"))
     except Exception as error:
@@ -129,6 +130,27 @@ def _brief(error: BaseException) -> str:
     """An error on one line: of a TVM diagnostic its last lines hold the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[-3:])}" if lines else type(error).__name__
+
+
+@contextmanager
+def _as_without_gpu() -> Iterator[None]:
+    """Have TVM generate source only, as it does where there is no CUDA driver.
+
+    Where there is one it compiles the source itself, for which it wants a CUDA toolkit, and puts the cubin in
+    the library. Without this function it cannot, and a bundle is the same wherever it was made.
+    """
+    import tvm_ffi
+
+    name = "ffi.Module.create.cuda"
+    hidden = tvm_ffi.get_global_func(name, allow_missing=True)
+    if hidden is None:
+        yield
+        return
+    tvm_ffi.registry.remove_global_func(name)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(name, hidden, override=True)
 
 
 @dataclass

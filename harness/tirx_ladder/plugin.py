@@ -6,7 +6,7 @@ A test that takes the fixtures `case` and `judge` runs once for every case of th
         judge(case)
 
 `version` is there too: the KernelVersion that the case is about. Options: --ladder, --quick, --production,
---correctness-report.
+--correctness-report; with --device the cases run on the GPU here, otherwise on the CPU simulator.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from . import cases, correctness, ladder, toolchain
+from . import cases, correctness, device, device_matrix, ladder, toolchain
 from .check import Judge, Verdict
 from .pool import Pool, default_workers, describe, pending
-from .simulate import CLEAN, TOOLS, Outcome
+from .simulate import CLEAN, TOOLS, Finding, Outcome
 
 HEARTBEAT_S = 10.0
 """Seconds of silence after which a waiting run says what it is doing."""
@@ -35,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ladder", default=ladder.DEFAULT_LADDER, help="package, file or folder of the ladder")
     group.addoption("--quick", action="store_true", help="one problem a version, numerics only")
     group.addoption("--production", action="store_true", help="also the kernels that are timed, on part of a launch")
+    group.addoption("--device", action="store_true", help="on the GPU of this machine, not on the CPU simulator")
+    group.addoption("--no-torch", action="store_true", help="on the device, without torch as a second reference")
     group.addoption("--correctness-report", metavar="FILE", help="write what was judged there, for the gate")
 
 
@@ -54,13 +56,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" not in metafunc.fixturenames or "judge" not in metafunc.fixturenames:
         return
     config = metafunc.config
+    loaded = _ladder(config)
     try:
-        toolchain.require()
+        here = _judged_here(config, loaded)
     except ladder.UsageError as error:
         pytest.exit(f"tirx-ladder: {error}", returncode=2)
-    loaded = _ladder(config)
+    config.stash[_ELSEWHERE] = [version for version in loaded.versions if version not in here]
     chosen: list[Any] = []
-    for version in loaded.versions:
+    for version in here:
         chosen += [pytest.param(version.name, case, id=case.id) for case in correctness.tier(version, _tier(config))]
     chosen += [pytest.param(name, None, id=f"{name}-broken") for name in loaded.broken]
     metafunc.parametrize(("version", "case"), chosen, indirect=["version"])
@@ -76,6 +79,20 @@ def _ladder(config: pytest.Config) -> ladder.Ladder:
     return config.stash[_LADDER]
 
 
+def _judged_here(config: pytest.Config, loaded: ladder.Ladder) -> list[ladder.KernelVersion]:
+    """The versions that this run can judge. Raises UsageError if it can judge none, or lacks what it needs."""
+    if config.getoption("--device"):
+        arch = config.stash[_ARCH] = device_matrix.architecture(loaded)
+        if not config.getoption("--no-torch"):
+            device.require_torch()
+        return [version for version in loaded.versions if device_matrix.fits(version, arch)]
+    here = [version for version in loaded.versions if version.simulated]
+    if not here and not loaded.broken:
+        raise ladder.UsageError(f"no version of {loaded.spec} runs on the CPU simulator: judge them with --device")
+    toolchain.require()
+    return here
+
+
 def _tier(config: pytest.Config) -> str:
     if config.getoption("--quick"):
         return "quick"
@@ -87,10 +104,18 @@ _SELECTED = pytest.StashKey[list[cases.Case]]()
 _JUDGE = pytest.StashKey[Judge]()
 _PROGRESS = pytest.StashKey["Progress"]()
 _RECORD = pytest.StashKey["Record"]()
+_ARCH = pytest.StashKey[str]()
+_DEVICE = pytest.StashKey[device_matrix.Bench]()
+_ELSEWHERE = pytest.StashKey[list[ladder.KernelVersion]]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
+    if config.getoption("--device") and not config.getoption("collectonly"):
+        try:
+            _judged_here(config, _ladder(config))
+        except ladder.UsageError as error:
+            pytest.exit(f"tirx-ladder: {error}", returncode=2)
     file = config.getoption("--correctness-report")
     if file is not None and not config.getoption("collectonly") and not hasattr(config, "workerinput"):
         config.stash[_RECORD] = Record(config, config.invocation_params.dir / file)
@@ -115,6 +140,8 @@ def judge(
         if case is None:
             name = request.node.callspec.params["version"]
             pytest.fail(config.stash[_LADDER].broken[name], pytrace=False)
+        if config.getoption("--device"):
+            return _judge_on_device(request, case)
         shared = config.stash[_JUDGE]
         selected = config.stash[_SELECTED]  # all of one build at once; mostly they were planned before
         shared.plan([c for c in selected if c.specialisation == case.specialisation] or [case], tools)
@@ -128,6 +155,19 @@ def judge(
         return verdict
 
     return judge_case
+
+
+def _judge_on_device(request: pytest.FixtureRequest, case: cases.Case) -> Verdict:
+    bench = request.config.stash[_DEVICE]
+    bench.plan([c for c in request.config.stash[_SELECTED] if c.specialisation == case.specialisation] or [case])
+    found, seconds = bench.finding(case)
+    verdict = Verdict(case, {"device": Finding(found.verdict, found.text)}, ("device",))
+    outcome = Outcome("device", (), built=True, run_s=seconds)
+    request.node.user_properties.append(("tirx_ladder", _facts(case, verdict, [outcome])))
+    if not verdict.clean:
+        again = f"again: the same command with -k {case.id}"
+        pytest.fail(f"case {case.id}\ndevice: {found.verdict}\n  " + found.text + f"\n{again}", pytrace=False)
+    return verdict
 
 
 def _brief(verdict: Verdict) -> str:
@@ -164,12 +204,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "judge" in item.fixturenames
         and isinstance(case := item.callspec.params.get("case"), cases.Case)
     ]  # fmt: skip
+    if not selected and not session.items and (elsewhere := config.stash.get(_ELSEWHERE, [])):
+        pytest.exit(f"tirx-ladder: nothing is left to judge: {_not_here(config, elsewhere)}", returncode=2)
     if not selected or config.getoption("collectonly"):
         return
     under_xdist = hasattr(config, "workerinput")
     if not under_xdist and getattr(config.option, "numprocesses", None):
         return  # the controller of xdist runs no case itself
     config.stash[_SELECTED] = selected
+    if config.getoption("--device"):
+        bench = config.stash[_DEVICE] = device_matrix.Bench(
+            config.stash[_LADDER], config.stash[_ARCH], torch=not config.getoption("--no-torch")
+        )
+        if not under_xdist:
+            bench.plan(selected)
+        return
     workers = 1 if under_xdist else default_workers()
     judge = config.stash[_JUDGE] = Judge(config.stash[_LADDER].spec, Pool(workers))
     config.stash[_PROGRESS] = Progress(config, judge.pool, len(selected))
@@ -182,6 +231,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     judge = session.config.stash.get(_JUDGE, None)
     if judge is not None:
         judge.pool.close()
+    if (bench := session.config.stash.get(_DEVICE, None)) is not None:
+        bench.close()
     if (record := session.config.stash.get(_RECORD, None)) is not None:
         record.write()
 
@@ -251,12 +302,28 @@ class Progress:
                 self._reporter.write_line(f"[{minutes}:{seconds:02d}] {text}")
 
 
+def _not_here(config: pytest.Config, versions: list[ladder.KernelVersion]) -> str:
+    """Which versions this run does not judge, and what does."""
+    names = ", ".join(version.name for version in versions)
+    wanted = " and ".join(sorted({version.arch for version in versions}))
+    if config.getoption("--device"):
+        return f"{names}: for {wanted}, and this GPU is not"
+    spec = config.stash[_LADDER].spec
+    named = "" if spec == ladder.DEFAULT_LADDER else f" --ladder {spec}"
+    return (
+        f"{names}: the CPU simulator does not know their instructions; "
+        f"on a GPU of {wanted}: nox -s correctness -- --device{named}"
+    )
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     facts = list({fact["case"]: fact for fact in _reported(terminalreporter)}.values())
     if facts:
         terminalreporter.section("correctness matrix")
         for line in _table(facts):
             terminalreporter.write_line(line)
+    if elsewhere := config.stash.get(_ELSEWHERE, []):
+        terminalreporter.write_line(f"not judged here: {_not_here(config, elsewhere)}")
 
 
 def _table(facts: list[dict[str, Any]]) -> Iterator[str]:

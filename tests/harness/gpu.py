@@ -19,7 +19,7 @@ def compile_into(folder):
     base = ["cc", "-shared", "-fPIC", "-w", "-O1"]
     driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.13"
     source = HERE / "fake_gpu"
-    subprocess.run([*base, "-Wl,-soname,libcuda.so.1", "-o", driver, source / "cuda.c", "-ldl"], check=True)
+    subprocess.run([*base, "-Wl,-soname,libcuda.so.1", "-o", driver, source / "cuda.c", "-ldl", "-lm"], check=True)
     versions = f"-Wl,--version-script={script}"
     linked = ["-L", folder, "-l:libcuda.so.1"]
     subprocess.run(
@@ -45,7 +45,7 @@ def run(libraries, *words, gpu="", nvml="", module="tirx_ladder.cli"):
         "LD_LIBRARY_PATH": str(libraries),
         "LD_PRELOAD": str(libraries / "libcudart.so.13"),  # before the one that cuda-pathfinder would find
         "PYTHONPATH": str(HERE / "fake_gpu"),
-        "FAKE_GPU": f"{PROBLEM} {gpu}",
+        "FAKE_GPU": gpu,
         "FAKE_NVML": nvml,
     }
     return subprocess.run(

@@ -106,7 +106,7 @@ def one_line(done):
 
 def test_no_gpu_is_one_line_and_exit_code_2(libraries, small, tmp_path):
     done, report = judged(libraries, small, tmp_path, gpu="no device")
-    assert "no usable GPU here" in one_line(done)
+    assert "no usable GPU here: cuInit says CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected" in one_line(done)
     assert report is None
 
 
@@ -121,6 +121,17 @@ def test_torch_missing_is_said_and_not_passed_over(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ladder.UsageError, match="torch, the second reference, is not installed"):
         device.require_torch()
+
+
+def test_a_bundle_is_the_same_wherever_it_is_built(libraries, small, tmp_path):
+    ladder_file = tmp_path / "here.py"
+    ladder_file.write_text(f"import sys\nsys.path.insert(0, {str(gpu.HERE)!r})\nimport gpu\nLADDER = [gpu.version()]\n")
+    sizes = [f"--{name}={getattr(gpu.PROBLEM, name)}" for name in ("m", "n", "k")]
+    done = gpu.run(libraries, "bundle", "s1", tmp_path / "s1", "--ladder", ladder_file, *sizes)
+    assert done.returncode == 0, done.stdout + done.stderr
+    there, here = (bundle.load_manifest(folder) for folder in (tmp_path / "s1", small))
+    assert (there.files["kernel.cubin"], there.behaviour) == (here.files["kernel.cubin"], here.behaviour)
+    assert b"__launch_bounds__" in (tmp_path / "s1" / "library.so").read_bytes()  # the source: no cubin of TVM's making
 
 
 def test_a_place_without_bundles_is_said(libraries, tmp_path):

@@ -4,6 +4,7 @@
 #include <string.h>
 
 int cuCtxSynchronize(void);
+void fakeHold(void *, size_t);
 int cuDeviceGetAttribute(int *, int, int);
 
 int cudaSetDevice(int device) { return 0; }
@@ -11,7 +12,11 @@ int cudaGetDevice(int *device) { *device = 0; return 0; }
 int cudaGetDeviceCount(int *count) { *count = 1; return 0; }
 int cudaDeviceGetAttribute(int *value, int attribute, int device) { return cuDeviceGetAttribute(value, attribute, device); }
 int cudaGetDeviceProperties(void *properties, int device) { return 1; }
-int cudaMalloc(void **at, size_t bytes) { *at = aligned_alloc(256, (bytes + 255) / 256 * 256); return 0; }
+int cudaMalloc(void **at, size_t bytes) {
+  *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  fakeHold(*at, bytes);
+  return 0;
+}
 int cudaFree(void *at) { free(at); return 0; }
 int cudaMallocHost(void **at, size_t bytes) { return cudaMalloc(at, bytes); }
 int cudaFreeHost(void *at) { return cudaFree(at); }
