@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import cases, check, commits, gate, git, ladder, pool, profile, profile_tables, toolchain
+from . import cases, check, commits, gate, git, gpu_cli, ladder, pool, profile, profile_tables, toolchain
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -83,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     merge.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
+
+    gpu_cli.add_to(add, add_ladder)
 
     store = add("cache", _cache, "show the simulator's cache, or make it smaller")
     act = store.add_mutually_exclusive_group()
