@@ -143,7 +143,7 @@ def run(
         runtime.require(index.arch, ordinal)
         if torch:
             require_torch()
-        gpu = machine.Nvml(runtime.pci_bus_id(ordinal)).gpu()
+        gpu = machine.Nvml(runtime.pci_bus_id(ordinal)).gpu(runtime.attribute("MULTIPROCESSOR_COUNT", ordinal))
         runner = Runner(ordinal=ordinal, workers=workers, limit_s=limit_s, target=target)
         try:
             results = _all(index, folder, runner, torch, say)

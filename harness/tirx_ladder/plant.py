@@ -6,15 +6,18 @@ compiler is, is set to any slowdown where the GPU is.
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import bundle, cubin, elf, records
+from . import build, bundle, cubin, elf, records
 from .build import Build
 from .cuda_errors import CudaError
-from .ladder import UsageError
+from .ladder import DEFAULT_LADDER, BrokenVersionError, Problem, UsageError, load
 
 NAME = "tirx_ladder_planted_cycles"
 MARK = 0x7469_7278_6C61_6464
@@ -40,7 +43,7 @@ def source(cuda: str, entry: str) -> str:
     return f"{cuda[:at]}{_SPIN}{cuda[at:end]}\n  tirx_ladder_spin();{cuda[end:]}"
 
 
-def build(built: Build) -> Build:
+def planted(built: Build) -> Build:
     """The same version with a spin, whose length `set_cycles` sets. Raises UsageError if it does not compile."""
     try:
         compiled = cubin.compile_cubin(source(built.cuda, built.launch.entry), built.arch)
@@ -61,9 +64,9 @@ def set_cycles(folder: Path, out: Path, cycles: int) -> bundle.Manifest:
     shutil.copytree(folder, out)
     (out / bundle.CUBIN).write_bytes(image)
     files = {**manifest.files, bundle.CUBIN: bundle.record(out / bundle.CUBIN)}
-    planted = replace(manifest, files=files, behaviour=elf.behaviour_digest(bytes(image), manifest.launch.entry))
-    records.write(planted, out / bundle.MANIFEST)
-    return planted
+    spinning = replace(manifest, files=files, behaviour=elf.behaviour_digest(bytes(image), manifest.launch.entry))
+    records.write(spinning, out / bundle.MANIFEST)
+    return spinning
 
 
 def _place(image: bytes) -> int:
@@ -71,3 +74,27 @@ def _place(image: bytes) -> int:
     if image.count(mark) != 1:
         raise UsageError(f"the cubin holds the mark of a planted spin {image.count(mark)} times, once is wanted")
     return image.index(mark)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the bundles of a campaign: base and planted for each size."""
+    parser = argparse.ArgumentParser(prog="python -m tirx_ladder.plant", description=__doc__)
+    parser.add_argument("version")
+    parser.add_argument("out", type=Path, help="folder for PROBLEM/base and PROBLEM/planted")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192], help="of M, N and K (%(default)s)")
+    parser.add_argument("--ladder", default=DEFAULT_LADDER, help="(%(default)s)")
+    chosen = parser.parse_args(arguments)
+    try:
+        for size in chosen.sizes:
+            problem = Problem(size, size, size)
+            built = build.build(load(chosen.ladder)[chosen.version], problem)
+            bundle.export(built, chosen.out / str(problem) / "base")
+            bundle.export(planted(built), chosen.out / str(problem) / "planted")
+    except (UsageError, build.BuildError, BrokenVersionError) as error:
+        print(f"tirx-ladder: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -69,15 +69,17 @@ def _brief(error: BaseException) -> str:
 
 def capability(ordinal: int = 0) -> tuple[int, int]:
     """Compute capability of a GPU, without making a context. Raises UsageError if there is no such GPU."""
-    api = driver()
-    count = call(api.cuDeviceGetCount())
+    count = call(driver().cuDeviceGetCount())
     if not 0 <= ordinal < count:
         raise UsageError(f"no GPU {ordinal} here: the driver sees {count}")
-    device = call(api.cuDeviceGet(ordinal))
-    names = api.CUdevice_attribute
-    major = call(api.cuDeviceGetAttribute(names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
-    minor = call(api.cuDeviceGetAttribute(names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
-    return int(major), int(minor)
+    return attribute("COMPUTE_CAPABILITY_MAJOR", ordinal), attribute("COMPUTE_CAPABILITY_MINOR", ordinal)
+
+
+def attribute(name: str, ordinal: int = 0) -> int:
+    """An attribute of a GPU, by the end of its name in CUdevice_attribute; makes no context."""
+    api = driver()
+    key = getattr(api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(call(api.cuDeviceGetAttribute(key, call(api.cuDeviceGet(ordinal)))))
 
 
 def pci_bus_id(ordinal: int = 0) -> str:
@@ -167,11 +169,6 @@ class Gpu:
         call(self.api.cuCtxSetCurrent(call(self.api.cuDevicePrimaryCtxRetain(self.device))))
         self.ffi = load()
         self._allocate = self.ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-
-    def attribute(self, name: str) -> int:
-        """An attribute of the device, by the end of its name in CUdevice_attribute."""
-        key = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(call(self.api.cuDeviceGetAttribute(key, self.device)))
 
     def empty(self, shape: Sequence[int]) -> Any:
         """An fp16 tensor on the device, as TVM allocates it (cudaMalloc); what is in it is undefined."""

@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
     states.append(nvml.state("measured"))  # the context is still there, and so is whoever else is
     clock.lap("time")
     answer = Answer(
-        nvml.gpu(gpu.attribute("MULTIPROCESSOR_COUNT")),
+        nvml.gpu(runtime.attribute("MULTIPROCESSOR_COUNT", job.ordinal)),
         tuple(states),
         os.getpid(),
         tuple(each.timed or Timed(each.task.label, (), (), (), 0, "the timer did not run it") for each in prepared),
@@ -223,8 +223,9 @@ def _kernel(task: Task, gpu: runtime.Gpu, a: Any, b: Any, d: Any) -> Prepared:
 
 
 def _cublas(task: Task, each: inputs.Inputs, gpu: runtime.Gpu) -> Prepared:
-    """torch.matmul on the same values: A·Bᵀ in fp16, which cuBLAS does."""
+    """torch.matmul on the same values: A·Bᵀ in fp16, which cuBLAS does, accumulated in fp32 as the versions do."""
     torch = importlib.import_module("torch")
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     place = torch.device(f"cuda:{gpu.ordinal}")
     a, b = (torch.from_numpy(np.array(x)).to(place) for x in (each.a, each.b))
     d = torch.empty((each.problem.m, each.problem.n), dtype=torch.float16, device=place)
@@ -278,15 +279,15 @@ def _benchmark(each: Prepared, job: Job, note: Callable[[], None]) -> Callable[[
     due = {job.warmup + (i + 1) * job.samples // (DURING + 1) for i in range(DURING)}
 
     def launcher(launch: Any) -> None:
-        each.launch()
+        with each.stream(launch.get_stream().addressof()):
+            each.launch()
         each.calls += 1
         if each.calls in due:  # the launch waits behind the blocking kernel: its time is not touched
             note()
 
     def run(state: Any) -> None:
         try:
-            with each.stream(state.get_stream().addressof()):
-                state.exec(launcher, batched=False)
+            state.exec(launcher, batched=False)
         except Exception as error:
             each.notes.append(" ".join(f"{type(error).__name__}: {error}".split())[:500])
             traceback.print_exc()

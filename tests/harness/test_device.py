@@ -1,8 +1,11 @@
 """Bundles on a GPU, here a fake one: right and wrong kernels, hangs, lost contexts, and what is no suitable GPU."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
+import sys
+import types
 
 import gpu
 import numpy as np
@@ -75,6 +78,58 @@ def test_a_run_that_differs_from_the_first_is_not_clean():
     found = device_worker.judge("special", [d, again], a, b, version, 132)
     assert found.verdict == "nondeterministic"
     assert "differs in 1 elements" in found.text
+
+
+class Tensor:
+    """A torch tensor, as much of it as the second reference uses."""
+
+    def __init__(self, values):
+        self.values = values
+
+    T = property(lambda self: Tensor(self.values.T))
+
+    def to(self, place):
+        return self
+
+    def double(self):
+        return Tensor(self.values.astype(np.float64))
+
+    def abs(self):
+        return Tensor(np.abs(self.values))
+
+    def __matmul__(self, other):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Tensor(self.values @ other.values)
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.values
+
+
+class WrongTensor(Tensor):
+    def to(self, place):
+        return Tensor(self.values + np.float16(1))
+
+
+@pytest.mark.parametrize("kind", ["exact", "normal", "marked", "special"])
+def test_torch_is_a_second_reference_that_must_agree_with_the_oracle(monkeypatch, kind):
+    a, b = oracle.make_inputs(kind, gpu.PROBLEM, 16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        d = oracle.reference(kind, a, b).value.astype(np.float16)
+
+    def opinion(tensor):
+        torch = types.SimpleNamespace(
+            from_numpy=tensor, device=str, no_grad=contextlib.nullcontext, __version__="2.11"
+        )  # fmt: skip
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return device_worker._second_opinion(kind, d, a, b, 0)
+
+    assert opinion(Tensor).verdict == "clean"
+    found = opinion(WrongTensor)
+    assert found.verdict == "reference"
+    assert "the oracle differs from torch 2.11 on the device" in found.text
 
 
 def test_a_bundle_that_fails_does_not_keep_the_next_from_running(libraries, small, tmp_path):

@@ -41,7 +41,7 @@ def small(built, tmp_path_factory):
 @pytest.fixture(scope="module")
 def planted(built, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundles") / "planted"
-    bundle.export(plant.build(built), folder)
+    bundle.export(plant.planted(built), folder)
     return folder
 
 
@@ -172,13 +172,10 @@ class State:
     def __init__(self, launches):
         self._launches = launches
 
-    def get_stream(self):
-        return types.SimpleNamespace(addressof=lambda: 77)
-
     def exec(self, launcher, *, batched):
         assert batched is False
         for _ in range(self._launches):
-            launcher(object())
+            launcher(types.SimpleNamespace(get_stream=lambda: types.SimpleNamespace(addressof=lambda: 77)))
 
 
 def nvbench(monkeypatch, tmp_path, samples, frequencies, launches, jobs=1):
