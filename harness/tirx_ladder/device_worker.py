@@ -17,6 +17,7 @@ import numpy as np
 
 from . import oracle, runtime
 from .ladder import KernelVersion, Problem, UsageError
+from .worker import die_with_parent
 
 CLEAN = "clean"
 
@@ -46,6 +47,7 @@ def main(job: Job, answers: Connection, errors: str) -> None:
 
     errors: file that takes what the process prints; the parent shows its end if the process dies.
     """
+    die_with_parent()
     with Path(errors).open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -118,7 +118,10 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            self._process.wait()
+            try:
+                self._process.wait(30.0)
+            except subprocess.TimeoutExpired:  # the driver holds on to it: nothing more can be done from here
+                pass
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()

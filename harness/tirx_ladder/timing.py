@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import inputs, machine, records, runtime
+from .worker import die_with_parent
 
 FLUSH_BYTES = 512 * 2**20
 """Written before each launch timed by events: many times the L2, and so long (0.1 ms or more) that the host has
@@ -109,6 +110,7 @@ class Prepared:
 def main(arguments: list[str]) -> int:
     """Do the job in a file; say ready and wait for go on standard input and output."""
     clock = _Clock()
+    die_with_parent()
     job = records.from_plain(Job, json.loads(Path(arguments[0]).read_text()), arguments[0])
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what NVBench prints is no answer
@@ -211,10 +213,14 @@ def _prepared(job: Job, gpu: runtime.Gpu, held: dict[str, inputs.Inputs]) -> Ite
                 gpu.wait()
                 if wrong := inputs.wrong(each, gpu.download(d)):
                     prepared.failed(f"wrong result: {wrong}")
-        except runtime.DeviceError as error:
+        except Exception as error:  # whatever a launch raises, here or in torch, is that task's error
             prepared = Prepared(task, lambda: None, lambda _: None)
-            prepared.failed(str(error))
+            prepared.failed(_brief(error))
         yield prepared
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(str(error).split("// CUDA Source")[0].split())[:500] or type(error).__name__
 
 
 def _kernel(task: Task, gpu: runtime.Gpu, a: Any, b: Any, d: Any) -> Prepared:
@@ -289,7 +295,7 @@ def _benchmark(each: Prepared, job: Job, note: Callable[[], None]) -> Callable[[
         try:
             state.exec(launcher, batched=False)
         except Exception as error:
-            each.notes.append(" ".join(f"{type(error).__name__}: {error}".split())[:500])
+            each.notes.append(_brief(error))
             traceback.print_exc()
 
     return run
@@ -299,8 +305,8 @@ def _of_nvbench(each: Prepared, found: Any, name: str, warmup: int) -> Timed:
     try:
         states = found[name].states if name in found else []
         state = states[0] if states else None
-        seconds = tuple(map(float, state.samples or ())) if state is not None else ()
-        clocks = tuple(map(float, state.frequencies or ())) if state is not None else ()
+        seconds = tuple(map(_short, state.samples or ())) if state is not None else ()
+        clocks = tuple(map(_short, state.frequencies or ())) if state is not None else ()
         skipped = state.skip_reason if state is not None and state.is_skipped else None
     except (KeyError, ValueError, AttributeError) as error:
         seconds, clocks, skipped = (), (), f"NVBench's answer cannot be read: {error}"
@@ -311,6 +317,11 @@ def _of_nvbench(each: Prepared, found: Any, name: str, warmup: int) -> Timed:
         clocks = ()  # no SM runs at such a clock: then it was not read
     discarded = max(0, each.calls - warmup - len(seconds))
     return Timed(each.task.label, seconds, clocks, each.events, discarded, error_text or None)
+
+
+def _short(value: float) -> float:
+    """A float32 by the nine digits that tell it from all others, and not the seventeen of a double."""
+    return float(f"{value:.9g}")
 
 
 def _events_only(job: Job, gpu: runtime.Gpu, prepared: list[Prepared], note: Callable[[], None]) -> None:
@@ -325,8 +336,8 @@ def _events_only(job: Job, gpu: runtime.Gpu, prepared: list[Prepared], note: Cal
 def _guarded(gpu: runtime.Gpu, each: Prepared, job: Job) -> tuple[float, ...]:
     try:
         return _by_events(gpu, each, job.samples, job.warmup)
-    except Exception as error:  # TVM's errors are RuntimeErrors of its own
-        each.failed(" ".join(f"{type(error).__name__}: {error}".split())[:500])
+    except Exception as error:
+        each.failed(_brief(error))
         return ()
 
 

@@ -18,7 +18,7 @@ MEMORY = "TIRX_LADDER_MEMORY"
 
 def main() -> None:
     """Serve jobs until standard input ends."""
-    _die_with_parent()
+    die_with_parent()
     memory = int(os.environ[MEMORY])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -42,7 +42,7 @@ def main() -> None:
             send(outcome=outcome.to_json())
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel end this process when the one that started it is gone, however that went."""
     pr_set_pdeathsig = 1  # linux/prctl.h
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

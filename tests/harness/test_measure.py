@@ -122,6 +122,13 @@ def test_a_wrong_result_is_never_timed(libraries, small, tmp_path):
     assert "wrong result: 1 of 1024 elements of D are NaN or were never written" in row["marks"][0]
 
 
+def test_a_launch_that_the_driver_refuses_is_told_in_its_words(libraries, small, tmp_path):
+    done, report = bench_here(libraries, small, tmp_path, gpu="refused")
+    assert done.returncode == 1
+    said = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES grid=(2,2,1), block=(32,1,1) // func_name=gemm_kernel"
+    assert report["rows"][0]["marks"][0] == f"error: CUDALaunch Error: {said}"
+
+
 @pytest.mark.parametrize(
     ("nvml", "mark"),
     [
@@ -238,7 +245,7 @@ def test_nvbench_gives_every_sample_with_its_clock_and_drops_none_silently(monke
     made = nvbench(monkeypatch, tmp_path, [1e-3, 2e-3, 3e-3], [1.5e9] * 3, launches=6)
     each, notes = prepared(), []
     timing._nvbench(job(), None, [each], lambda: notes.append(1))
-    assert each.timed.seconds == pytest.approx((1e-3, 2e-3, 3e-3))
+    assert each.timed.seconds == (0.00100000005, 0.00200000009, 0.00300000003)  # float32, and no digit more
     assert each.timed.clock_hz == (1.5e9,) * 3
     assert each.timed.discarded == 1  # six launches, two to warm up, three samples
     assert len(notes) == timing.DURING
@@ -254,7 +261,7 @@ def test_a_launch_that_fails_under_nvbench_is_that_tasks_error_and_the_next_is_t
 
     bad, good = prepared(fails), prepared()
     timing._nvbench(job(), None, [bad, good], lambda: None)
-    assert bad.timed.error == "RuntimeError: CUDA: illegal memory access"
+    assert bad.timed.error == "CUDA: illegal memory access"
     assert good.timed.error is None
 
 
