@@ -14,7 +14,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import cases, check, commits, gate, git, gpu_cli, ladder, pool, profile, profile_tables, toolchain
+from . import (
+    cases,
+    check,
+    commits,
+    gate,
+    git,
+    gpu_cli,
+    history,
+    ladder,
+    pages,
+    pool,
+    profile,
+    profile_tables,
+    toolchain,
+)
 from .faults.catalogue import FAULTS
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
@@ -222,6 +236,8 @@ def _gate(options: argparse.Namespace) -> int:
     gate.show(report, Console(width=None if sys.stdout.isatty() else 160))
     (options.write / "gate.md").write_text(gate.markdown(report))
     (options.write / "gate.json").write_text(gate.to_json(report))
+    known = history.load(options.write, Path(options.kernels).stem, git.first_parents(here, head))
+    (options.write / "gate.html").write_text(pages.gate_page(report, known))
     return report.exit_code
 
 

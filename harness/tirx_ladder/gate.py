@@ -150,42 +150,42 @@ def show(report: GateReport, console: Console) -> None:
             table.add_column(heading, no_wrap=True)
         table.add_column("why", overflow="fold")
         for row in report.worst_first:
-            why = "\n".join(_say(finding) for finding in _told(row))
+            why = "\n".join(say(finding) for finding in told(row))
             # Text: what compilers and people write may look like rich's markup
             table.add_row(Text(row.verdict, _STYLES[row.verdict]), Text(row.version), _problem(row), Text(why))
         console.print(table)
-    for line in _remarks(report):
+    for line in remarks(report):
         console.print(Text(line))
-    console.print(Text(_conclusion(report), _STYLES[report.verdict]))
+    console.print(Text(conclusion(report), _STYLES[report.verdict]))
 
 
 def markdown(report: GateReport) -> str:
     """The report for a job summary: the verdict, then all rows, worst first."""
-    lines = [f"## Gate: {report.verdict}", "", _escaped(_conclusion(report)), ""]
-    lines += [f"- {_escaped(line)}" for line in _remarks(report)]
+    lines = [f"## Gate: {report.verdict}", "", _escaped(conclusion(report)), ""]
+    lines += [f"- {_escaped(line)}" for line in remarks(report)]
     if report.rows:
         lines += ["", "| verdict | version | problem | reasons | why |", "| --- | --- | --- | --- | --- |"]
     for row in report.worst_first:
-        why = "<br>".join(_escaped(_say(finding)) for finding in _told(row))
+        why = "<br>".join(_escaped(say(finding)) for finding in told(row))
         cells = [f"**{row.verdict}**", _escaped(row.version), _problem(row), ", ".join(row.reasons), why]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _told(row: Row) -> list[Finding]:
+def told(row: Row) -> list[Finding]:
     """A row's findings, worst first."""
     return sorted(row.findings, key=lambda finding: _WORST_FIRST.index(finding.verdict))
 
 
-def _say(finding: Finding) -> str:
+def say(finding: Finding) -> str:
     """A finding in one line: code, figures, detail, and the trade that accepts it."""
     words = f"{finding.code}: {REASONS[finding.code][1]}"
     if finding.figure is not None:
         words = f"{finding.code}: {finding.figure}"
         if finding.base is not None or finding.head is not None:
-            words += f" {_number(finding.base)} → {_number(finding.head)}"
+            words += f" {number(finding.base)} → {number(finding.head)}"
         if finding.limit is not None and finding.verdict is not PASS:
-            words += f", the limit is {_number(finding.limit)}"
+            words += f", the limit is {number(finding.limit)}"
     if finding.detail:
         words += f" ({' '.join(finding.detail.split())})"
     if finding.accepted_by is not None:
@@ -193,16 +193,17 @@ def _say(finding: Finding) -> str:
     return words
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure for people: whole, or with four digits."""
     if value is None:
         return "unknown"
     return f"{value:.0f}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
 
 
-def _remarks(report: GateReport) -> Iterator[str]:
+def remarks(report: GateReport) -> Iterator[str]:
     """What belongs to no row, or to be done about one."""
     for finding in report.findings:
-        yield f"{finding.verdict}: {_say(finding)}"
+        yield f"{finding.verdict}: {say(finding)}"
     for trailer in report.unused:
         yield f"unused trailer '{KEY}: {trailer.text}': {trailer.why}"
     wanted = {
@@ -216,7 +217,8 @@ def _remarks(report: GateReport) -> Iterator[str]:
         yield f"meant? a trailer in the commit message accepts it: '{KEY}: {trade}'"
 
 
-def _conclusion(report: GateReport) -> str:
+def conclusion(report: GateReport) -> str:
+    """The verdict in one line, with the commits and how many rows came to what."""
     counts = [(v, sum(row.verdict is v for row in report.rows)) for v in _WORST_FIRST]
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count) or "no row was judged"
     sides = [origin.commit[:12] if origin is not None else "unreadable" for origin in (report.base, report.head)]

@@ -6,9 +6,19 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from .ladder import UsageError
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Full hash, date (YYYY-MM-DD) and title."""
+
+    hash: str
+    date: str
+    title: str
 
 
 def git(repository: Path, *words: str) -> str:
@@ -33,10 +43,10 @@ def messages(repository: Path, base: str, head: str) -> list[str]:
     return [text for text in git(repository, "log", "--format=%B%x00", f"{base}..{head}").split("\0") if text.strip()]
 
 
-def first_parents(repository: Path, commit: str) -> list[tuple[str, str, str]]:
-    """Hash, date (YYYY-MM-DD) and title of a commit and its first parents, oldest first."""
+def first_parents(repository: Path, commit: str) -> list[Commit]:
+    """A commit, its first parent, and so on, oldest first."""
     log = git(repository, "log", "--first-parent", "--reverse", "--format=%H%x09%cs%x09%s", commit)
-    return [(parts[0], parts[1], parts[2]) for line in log.splitlines() if len(parts := line.split("\t", 2)) == 3]
+    return [Commit(*line.split("\t", 2)) for line in log.split("\n") if line]
 
 
 def file_at(repository: Path, commit: str, path: str) -> str | None:

@@ -8,19 +8,11 @@ from pathlib import Path
 from statistics import median
 
 from . import compare, results
+from .git import Commit
 from .ladder import Problem, UsageError
 from .results import Entry, ResultSet
 
 FOLDER = "history"
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit of a branch: full hash, date (YYYY-MM-DD) and title."""
-
-    hash: str
-    date: str
-    title: str
 
 
 @dataclass(frozen=True)
@@ -40,8 +32,8 @@ class History:
 
     @property
     def keys(self) -> tuple[tuple[str, Problem], ...]:
-        """Every version and problem, in the order of the newest commits first."""
-        entries = (entry for point in reversed(self.points) for entry in point.result.entries)
+        """Every version and problem, in the order in which they came."""
+        entries = (entry for point in self.points for entry in point.result.entries)
         return tuple(dict.fromkeys((entry.version, entry.problem) for entry in entries if entry.problem is not None))
 
     def series(self, version: str, problem: Problem, figure: str) -> list[float | None]:
