@@ -56,7 +56,7 @@ class Series:
     version: str
     problem: Problem
     processes: tuple[results.Process, ...]
-    events_seconds: tuple[tuple[float, ...], ...]
+    checked: tuple[tuple[tuple[float, float], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,11 @@ def _report(
     labels = {str(i): item for i, item in enumerate(items)}
     labels |= {f"{CUBLAS} {item.problem}": Item(CUBLAS, item.problem, item.folder) for item in items}
     taken: dict[str, list[results.Process]] = {label: [] for label in labels}
-    events: dict[str, list[tuple[float, ...]]] = {label: [] for label in labels}
+    checked: dict[str, list[tuple[tuple[float, float], ...]]] = {label: [] for label in labels}
     for rank, answer in enumerate(good):
         for timed in answer.timed:
             taken[timed.label].append(measure.process_of(answer, timed, rank, options))
-            events[timed.label].append(timed.events_seconds)
+            checked[timed.label].append(timed.checked)
     rows = []
     for label, item in labels.items():
         if item.version == CUBLAS:
@@ -223,7 +223,7 @@ def _report(
         tuple(answer.host_s for answer in good),
         tuple(failures),
         tuple(
-            Series(item.version, item.problem, tuple(taken[label]), tuple(events[label]))
+            Series(item.version, item.problem, tuple(taken[label]), tuple(checked[label]))
             for label, item in labels.items()
         ),
     )

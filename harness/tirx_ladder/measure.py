@@ -29,9 +29,8 @@ SAMPLES, WARMUP, HEAT_S = 50, 3, 0.25
 LIMIT_S = 120.0
 """Seconds that a process may take; 2 are usual, 10 with the witness."""
 
-EVENTS_AGREE = 0.03
-"""How far the medians of CUDA events and of NVBench may lie apart. Two interleaved runs of one kernel, timed by
-events, differed by up to 1.3 % on an H200 under its power cap."""
+EVENTS_AGREE, EVENTS_APART_S = 0.01, 5e-6
+"""How far CUDA events and NVBench may lie apart on the same launches, as a median: a fraction, or seconds if more."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +183,13 @@ def marks(answer: Answer, timed: Timed, options: Options) -> tuple[str, ...]:
         found.append(f"too few samples: {len(timed.seconds)} of {options.samples}")
     if timed.discarded:
         found.append(f"the timer dropped {timed.discarded} samples")
-    if timed.seconds and timed.events_seconds:
-        apart = statistics.median(timed.events_seconds) / statistics.median(timed.seconds) - 1
-        if abs(apart) > EVENTS_AGREE:
-            found.append(f"CUDA events say {apart:+.1%}")
+    if timed.checked:
+        apart = statistics.median(events - said for events, said in timed.checked)
+        said = statistics.median(said for _, said in timed.checked)
+        if abs(apart) > max(EVENTS_AGREE * said, EVENTS_APART_S):
+            found.append(f"CUDA events say {apart / said:+.1%}")
+    elif options.check and options.timer == "nvbench" and not timed.error:
+        found.append("not checked by CUDA events")
     if options.inputs != "normal":
         found.append(f"inputs are {options.inputs}")
     return tuple(found)

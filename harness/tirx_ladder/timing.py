@@ -32,6 +32,7 @@ NO_DISCARD = 0.01
 """NVBench drops samples whose clock is below this fraction of the nominal one, 0.75 by default: a GEMM under the
 power cap would lose them all. At 1 % none is dropped, and the clock is still read in every sample (at 0 it is not)."""
 
+CHECKED = 10  # launches that CUDA events are put around
 DURING = 3  # states of the GPU taken while a kernel is timed
 
 
@@ -51,7 +52,7 @@ class Job:
     store:  folder of prepared inputs (`inputs`)
     heat_s: how long the kernels run in turn before any is timed: clock and power are then those of work
     timer:  "nvbench", or "events" where NVBench cannot run
-    check:  also time each task with CUDA events, as a cross-check
+    check:  also put CUDA events around some of NVBench's launches, as a cross-check
     """
 
     tasks: tuple[Task, ...]
@@ -68,12 +69,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Timed:
-    """What was seen of a task. clock_hz: the SM clock of each sample, or empty. error: why there are no samples."""
+    """What was seen of a task.
+
+    clock_hz: the SM clock of each sample, or empty
+    checked:  for some further launches, what CUDA events around them said and what the timer said, both in seconds
+    error:    why there are no samples
+    """
 
     label: str
     seconds: tuple[float, ...]
     clock_hz: tuple[float, ...]
-    events_seconds: tuple[float, ...]
+    checked: tuple[tuple[float, float], ...]
     discarded: int
     error: str | None
 
@@ -98,7 +104,7 @@ class Prepared:
     launch: Callable[[], Any]
     stream: Callable[[int], Any]
     timed: Timed | None = None
-    events: tuple[float, ...] = ()
+    events: list[tuple[Any, Any]] = field(default_factory=list)
     calls: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -136,10 +142,6 @@ def main(arguments: list[str]) -> int:
     clock.lap("check")
     _heat(gpu, [each for each in prepared if each.timed is None], job.heat_s)
     clock.lap("heat")
-    if job.check:
-        for each in (each for each in prepared if each.timed is None):
-            each.events = _guarded(gpu, each, job)
-        clock.lap("events")
     good = [each for each in prepared if each.timed is None]
     timer = _nvbench if job.timer == "nvbench" else _events_only
     timer(job, gpu, good, lambda: states.append(nvml.state("during", processes=False)))
@@ -264,20 +266,15 @@ def _nvbench(job: Job, gpu: runtime.Gpu, prepared: list[Prepared], note: Callabl
     results = importlib.import_module("cuda.bench.results")
     names = {f"task{i}": each for i, each in enumerate(prepared)}
     for name, each in names.items():
-        benchmark = bench.register(_benchmark(each, job, note))
-        benchmark.set_name(name)
-        benchmark.set_throttle_threshold(NO_DISCARD)
-        benchmark.set_stopping_criterion("sample-count")
-        benchmark.set_criterion_param_int64("target-samples", job.samples)
-        benchmark.set_min_samples(job.samples)
-        benchmark.set_cold_warmup_runs(job.warmup)
-        benchmark.set_timeout(60.0)
+        _register(bench, name, _benchmark(each, job, note), job.samples, job.warmup)
+        if job.check:
+            _register(bench, f"check of {name}", _check(each, gpu), CHECKED, 1)
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "nvbench.json")
         bench.run_all_benchmarks(["tirx-ladder", "--devices", str(job.ordinal), "--quiet", "--jsonbin", file])
         found = results.BenchmarkResult.from_json(file)
         for name, each in names.items():
-            each.timed = _of_nvbench(each, found, name, job.warmup)
+            each.timed = _of_nvbench(each, gpu, found, name, job.warmup)
 
 
 def _benchmark(each: Prepared, job: Job, note: Callable[[], None]) -> Callable[[Any], None]:
@@ -301,13 +298,59 @@ def _benchmark(each: Prepared, job: Job, note: Callable[[], None]) -> Callable[[
     return run
 
 
-def _of_nvbench(each: Prepared, found: Any, name: str, warmup: int) -> Timed:
+def _register(bench: Any, name: str, run: Callable[[Any], None], samples: int, warmup: int) -> None:
+    benchmark = bench.register(run)
+    benchmark.set_name(name)
+    benchmark.set_throttle_threshold(NO_DISCARD)
+    benchmark.set_stopping_criterion("sample-count")
+    benchmark.set_criterion_param_int64("target-samples", samples)
+    benchmark.set_min_samples(samples)
+    benchmark.set_cold_warmup_runs(warmup)
+    benchmark.set_timeout(60.0)
+
+
+def _check(each: Prepared, gpu: runtime.Gpu) -> Callable[[Any], None]:
+    """The function that NVBench calls to time launches with CUDA events around them."""
+
+    def launcher(launch: Any) -> None:
+        stream = launch.get_stream().addressof()
+        start, stop = (runtime.call(gpu.api.cuEventCreate(0)) for _ in range(2))
+        runtime.call(gpu.api.cuEventRecord(start, stream))
+        with each.stream(stream):
+            each.launch()
+        runtime.call(gpu.api.cuEventRecord(stop, stream))
+        each.events.append((start, stop))
+
+    def run(state: Any) -> None:
+        try:
+            state.exec(launcher, batched=False)
+        except Exception as error:
+            each.notes.append(_brief(error))
+            traceback.print_exc()
+
+    return run
+
+
+def _checked(each: Prepared, gpu: runtime.Gpu, state: Any) -> tuple[tuple[float, float], ...]:
+    """Seconds by events and by NVBench of the same launches; the first of the events are the warm-up's."""
+    timed = tuple(map(_short, state.samples or ())) if state is not None else ()
+    said = [float(runtime.call(gpu.api.cuEventElapsedTime(*pair))) * 1e-3 for pair in each.events[-len(timed) :]]
+    return tuple(zip(map(_short, said), timed, strict=True)) if len(said) == len(timed) else ()
+
+
+def _state_of(found: Any, name: str) -> Any:
+    states = found[name].states if name in found else []
+    return states[0] if states else None
+
+
+def _of_nvbench(each: Prepared, gpu: runtime.Gpu, found: Any, name: str, warmup: int) -> Timed:
+    checked: tuple[tuple[float, float], ...] = ()
     try:
-        states = found[name].states if name in found else []
-        state = states[0] if states else None
+        state = _state_of(found, name)
         seconds = tuple(map(_short, state.samples or ())) if state is not None else ()
         clocks = tuple(map(_short, state.frequencies or ())) if state is not None else ()
         skipped = state.skip_reason if state is not None and state.is_skipped else None
+        checked = _checked(each, gpu, _state_of(found, f"check of {name}")) if each.events else ()
     except (KeyError, ValueError, AttributeError) as error:
         seconds, clocks, skipped = (), (), f"NVBench's answer cannot be read: {error}"
     error_text = "; ".join([*each.notes, *([str(skipped)] if skipped else [])])
@@ -316,7 +359,7 @@ def _of_nvbench(each: Prepared, found: Any, name: str, warmup: int) -> Timed:
     if not all(1e8 < hertz < 1e10 for hertz in clocks):
         clocks = ()  # no SM runs at such a clock: then it was not read
     discarded = max(0, each.calls - warmup - len(seconds))
-    return Timed(each.task.label, seconds, clocks, each.events, discarded, error_text or None)
+    return Timed(each.task.label, seconds, clocks, checked, discarded, error_text or None)
 
 
 def _short(value: float) -> float:
@@ -330,7 +373,7 @@ def _events_only(job: Job, gpu: runtime.Gpu, prepared: list[Prepared], note: Cal
         seconds = _guarded(gpu, each, job)
         note()
         if each.timed is None:
-            each.timed = Timed(each.task.label, seconds, (), each.events, 0, None)
+            each.timed = Timed(each.task.label, seconds, (), (), 0, None)
 
 
 def _guarded(gpu: runtime.Gpu, each: Prepared, job: Job) -> tuple[float, ...]:

@@ -265,6 +265,42 @@ def test_a_launch_that_fails_under_nvbench_is_that_tasks_error_and_the_next_is_t
     assert good.timed.error is None
 
 
+class Events:
+    """A GPU whose events are numbers; each launch lasts as long as told."""
+
+    def __init__(self, seconds):
+        self.api, self._clock, self._seconds = self, 0.0, seconds
+
+    def cuEventCreate(self, flags):  # noqa: N802 (the driver's name)
+        return 0, []
+
+    def cuEventRecord(self, event, stream):  # noqa: N802
+        assert stream == 77
+        event.append(self._clock)
+        self._clock += self._seconds / 2 if len(event) else 0.0
+        return (0,)
+
+    def cuEventElapsedTime(self, start, stop):  # noqa: N802
+        return 0, (stop[0] - start[0]) * 1e3
+
+
+def test_events_are_set_beside_what_nvbench_says_of_the_very_same_launches(monkeypatch, tmp_path):
+    made = nvbench(monkeypatch, tmp_path, [1e-3] * 4, [1.5e9] * 4, launches=5)
+    each = prepared()
+    timing._nvbench(dataclasses.replace(job(), check=True), Events(2.2e-3), [each], lambda: None)
+    assert [benchmark.set["set_name"] for benchmark in made] == [("task0",), ("check of task0",)]
+    assert each.timed.checked == ((1.1e-3, 0.00100000005),) * 4  # the fifth launch was to warm up
+    assert "CUDA events say +10.0%" in measure.marks(
+        timing.Answer(H200, (STATE, STATE), 1, (), {}, {}), each.timed, OPTIONS
+    )
+
+
+def test_a_check_that_did_not_happen_is_a_mark():
+    good = timing.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, (), 0, None)
+    said = timing.Answer(H200, (STATE, STATE), 1, (), {}, {})
+    assert measure.marks(said, good, dataclasses.replace(OPTIONS, check=True)) == ("not checked by CUDA events",)
+
+
 def test_clocks_that_no_gpu_has_are_not_taken(monkeypatch, tmp_path):
     nvbench(monkeypatch, tmp_path, [1e-3], [0.0], launches=3)
     each = prepared()
@@ -391,12 +427,12 @@ def test_bundles_for_two_problems_are_not_compared(small, tmp_path):
     [
         ({"seconds": (1e-3,) * 3, "clock_hz": (1.5e9,) * 3}, "too few samples: 3 of 4"),
         ({"discarded": 2}, "the timer dropped 2 samples"),
-        ({"events_seconds": (1.05e-3,) * 4}, "CUDA events say +5.0%"),
+        ({"checked": ((1.05e-3, 1e-3),) * 4}, "CUDA events say +5.0%"),
         ({"error": "wrong result", "seconds": ()}, "error: wrong result"),
     ],
 )
 def test_samples_that_cannot_be_trusted_are_marked(timed, mark):
-    good = timing.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, (1.01e-3,) * 4, 0, None)
+    good = timing.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, ((1.004e-3, 1e-3),) * 4, 0, None)
     said = timing.Answer(H200, (STATE, STATE), 1, (), {}, {})
     assert measure.marks(said, good, OPTIONS) == ()
     assert mark in measure.marks(said, dataclasses.replace(good, **timed), OPTIONS)
