@@ -32,8 +32,10 @@ NO_DISCARD = 0.01
 """NVBench drops samples whose clock is below this fraction of the nominal one, 0.75 by default: a GEMM under the
 power cap would lose them all. At 1 % none is dropped, and the clock is still read in every sample (at 0 it is not)."""
 
+ROUNDS = 5
+"""Tasks of one process take turns, in another order each round: what power one draws lowers the clock of the next."""
+
 CHECKED = 10  # launches that CUDA events are put around
-DURING = 3  # states of the GPU taken while a kernel is timed
 
 
 @dataclass(frozen=True)
@@ -265,27 +267,50 @@ def _nvbench(job: Job, gpu: runtime.Gpu, prepared: list[Prepared], note: Callabl
     bench = importlib.import_module("cuda.bench")
     results = importlib.import_module("cuda.bench.results")
     names = {f"task{i}": each for i, each in enumerate(prepared)}
-    for name, each in names.items():
-        _register(bench, name, _benchmark(each, job, note), job.samples, job.warmup)
-        if job.check:
+    rounds = _rounds(job.samples, len(prepared))
+    turns: dict[str, list[str]] = {name: [] for name in names}
+    for number, samples in enumerate(rounds):
+        for name in _turn(list(names), number):
+            turns[name].append(f"{name}, round {number}")
+            noting = note if number == len(rounds) // 2 else None
+            _register(bench, turns[name][-1], _benchmark(names[name], job.warmup, samples, noting), samples, job.warmup)
+    if job.check:
+        for name, each in names.items():
             _register(bench, f"check of {name}", _check(each, gpu), CHECKED, 1)
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "nvbench.json")
         bench.run_all_benchmarks(["tirx-ladder", "--devices", str(job.ordinal), "--quiet", "--jsonbin", file])
         found = results.BenchmarkResult.from_json(file)
         for name, each in names.items():
-            each.timed = _of_nvbench(each, gpu, found, name, job.warmup)
+            each.timed = _of_nvbench(each, gpu, found, turns[name], f"check of {name}", job.warmup)
 
 
-def _benchmark(each: Prepared, job: Job, note: Callable[[], None]) -> Callable[[Any], None]:
+def _rounds(samples: int, tasks: int) -> list[int]:
+    """Samples of each round; a single task has no turns to take."""
+    rounds = ROUNDS if tasks > 1 and samples >= ROUNDS else 1
+    return [samples * (i + 1) // rounds - samples * i // rounds for i in range(rounds)]
+
+
+def _turn(names: list[str], number: int) -> list[str]:
+    """The order of a round: rotated, so that each task comes early and late, and every other time backwards."""
+    start = number * len(names) // ROUNDS
+    turned = names[start:] + names[:start]
+    return turned[::-1] if number % 2 else turned
+
+
+def _benchmark(each: Prepared, warmup: int, samples: int, note: Callable[[], None] | None) -> Callable[[Any], None]:
     """The function that NVBench calls for a task; it must not raise, or the tasks after it would be lost."""
-    due = {job.warmup + (i + 1) * job.samples // (DURING + 1) for i in range(DURING)}
+    calls = 0
 
     def launcher(launch: Any) -> None:
+        nonlocal calls
         with each.stream(launch.get_stream().addressof()):
             each.launch()
         each.calls += 1
-        if each.calls in due:  # the launch waits behind the blocking kernel: its time is not touched
+        calls += 1
+        if (
+            note and calls == warmup + samples // 2 + 1
+        ):  # the launch waits behind the blocking kernel: its time is not touched
             note()
 
     def run(state: Any) -> None:
@@ -343,23 +368,27 @@ def _state_of(found: Any, name: str) -> Any:
     return states[0] if states else None
 
 
-def _of_nvbench(each: Prepared, gpu: runtime.Gpu, found: Any, name: str, warmup: int) -> Timed:
+def _of_nvbench(each: Prepared, gpu: runtime.Gpu, found: Any, turns: list[str], check: str, warmup: int) -> Timed:
     checked: tuple[tuple[float, float], ...] = ()
+    seconds: tuple[float, ...] = ()
+    clocks: tuple[float, ...] = ()
+    errors = list(each.notes)
     try:
-        state = _state_of(found, name)
-        seconds = tuple(map(_short, state.samples or ())) if state is not None else ()
-        clocks = tuple(map(_short, state.frequencies or ())) if state is not None else ()
-        skipped = state.skip_reason if state is not None and state.is_skipped else None
-        checked = _checked(each, gpu, _state_of(found, f"check of {name}")) if each.events else ()
+        for state in (_state_of(found, turn) for turn in turns):
+            seconds += tuple(map(_short, state.samples or ())) if state is not None else ()
+            clocks += tuple(map(_short, state.frequencies or ())) if state is not None else ()
+            if state is not None and state.is_skipped:
+                errors.append(str(state.skip_reason))
+        checked = _checked(each, gpu, _state_of(found, check)) if each.events else ()
     except (KeyError, ValueError, AttributeError) as error:
-        seconds, clocks, skipped = (), (), f"NVBench's answer cannot be read: {error}"
-    error_text = "; ".join([*each.notes, *([str(skipped)] if skipped else [])])
-    if not seconds and not error_text:
-        error_text = "NVBench gave no samples"
+        errors.append(f"NVBench's answer cannot be read: {error}")
+        seconds = clocks = ()
+    if not seconds and not errors:
+        errors.append("NVBench gave no samples")
     if not all(1e8 < hertz < 1e10 for hertz in clocks):
         clocks = ()  # no SM runs at such a clock: then it was not read
-    discarded = max(0, each.calls - warmup - len(seconds))
-    return Timed(each.task.label, seconds, clocks, checked, discarded, error_text or None)
+    discarded = max(0, each.calls - warmup * len(turns) - len(seconds))
+    return Timed(each.task.label, seconds, clocks, checked, discarded, "; ".join(errors) or None)
 
 
 def _short(value: float) -> float:

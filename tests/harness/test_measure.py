@@ -248,7 +248,7 @@ def test_nvbench_gives_every_sample_with_its_clock_and_drops_none_silently(monke
     assert each.timed.seconds == (0.00100000005, 0.00200000009, 0.00300000003)  # float32, and no digit more
     assert each.timed.clock_hz == (1.5e9,) * 3
     assert each.timed.discarded == 1  # six launches, two to warm up, three samples
-    assert len(notes) == timing.DURING
+    assert len(notes) == 1
     assert made[0].set["set_throttle_threshold"] == (timing.NO_DISCARD,)
     assert made[0].set["set_criterion_param_int64"] == ("target-samples", 4)
 
@@ -263,6 +263,17 @@ def test_a_launch_that_fails_under_nvbench_is_that_tasks_error_and_the_next_is_t
     timing._nvbench(job(), None, [bad, good], lambda: None)
     assert bad.timed.error == "CUDA: illegal memory access"
     assert good.timed.error is None
+
+
+def test_tasks_of_a_process_take_turns_in_orders_that_favour_none(monkeypatch, tmp_path):
+    made = nvbench(monkeypatch, tmp_path, [1e-3] * 2, [1.5e9] * 2, launches=4)
+    several = [prepared() for _ in range(4)]
+    timing._nvbench(job(samples=10), None, several, lambda: None)
+    names = [benchmark.set["set_name"][0] for benchmark in made]
+    rounds = [[int(name[4]) for name in names if name.endswith(f"round {i}")] for i in range(timing.ROUNDS)]
+    assert all(sorted(order) == [0, 1, 2, 3] for order in rounds)
+    assert len({order[0] for order in rounds}) > 2
+    assert all(len(each.timed.seconds) == 10 and not each.timed.discarded for each in several)
 
 
 class Events:
@@ -288,7 +299,7 @@ def test_events_are_set_beside_what_nvbench_says_of_the_very_same_launches(monke
     made = nvbench(monkeypatch, tmp_path, [1e-3] * 4, [1.5e9] * 4, launches=5)
     each = prepared()
     timing._nvbench(dataclasses.replace(job(), check=True), Events(2.2e-3), [each], lambda: None)
-    assert [benchmark.set["set_name"] for benchmark in made] == [("task0",), ("check of task0",)]
+    assert [benchmark.set["set_name"] for benchmark in made] == [("task0, round 0",), ("check of task0",)]
     assert each.timed.checked == ((1.1e-3, 0.00100000005),) * 4  # the fifth launch was to warm up
     assert "CUDA events say +10.0%" in measure.marks(
         timing.Answer(H200, (STATE, STATE), 1, (), {}, {}), each.timed, OPTIONS
