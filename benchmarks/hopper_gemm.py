@@ -1,0 +1,5 @@
+"""The Hopper GEMM ladder."""
+
+from . import suite
+
+globals().update(suite.tracks("hopper_gemm"))
