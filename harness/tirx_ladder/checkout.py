@@ -10,16 +10,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from . import correctness, ladder, profile, results, toolchain
+from . import build, bundle, correctness, ladder, matrix, profile, results, toolchain
 from .correctness import Correctness
 from .git import worktree
 from .ladder import Problem, UsageError
-from .results import Origin
+from .results import Entry, Origin
 
 Say = Callable[[str], None]
 """Is told what is being done."""
@@ -44,6 +44,45 @@ def result_set(
         found = profile.profile_ladder(ladder.load(str(place)), problem, arch=arch, say=say)
     named = replace(found, ladder=Path(kernels).stem)  # not the checkout's path, which differs on both sides
     return results.from_profiles(named, Origin(commit, False, None, found.toolchain))
+
+
+def pack(
+    repository: Path,
+    commit: str,
+    kernels: str,
+    entries: Iterable[Entry],
+    folder: Path,
+    side: str,
+    *,
+    arch: str | None = None,
+    say: Say = lambda text: None,
+) -> None:
+    """Bundles of a commit's versions, at FOLDER/VERSION-PROBLEM/SIDE, from a clean checkout.
+
+    Raises UsageError if one does not build or link.
+    """
+    with _ladder_at(repository, commit, kernels) as place:
+        loaded = ladder.load(str(place))
+        for entry in entries:
+            assert entry.problem is not None, "what builds has a problem"
+            say(f"bundle of {entry.version} on {entry.problem}")
+            try:
+                built = build.build(loaded[entry.version], entry.problem, sm_count=entry.sm_count, arch=arch)
+                bundle.export(built, folder / f"{entry.version}-{entry.problem}" / side)
+            except build.BuildError as error:
+                raise UsageError(f"{commit[:12]}: {error}") from None
+
+
+def pack_matrix(
+    repository: Path, commit: str, kernels: str, versions: Collection[str], out: Path, *, say: Say = lambda text: None
+) -> tuple[str, ...]:
+    """Of some versions of a commit those that the simulator cannot judge, and the GPU's matrix of them as bundles."""
+    with _ladder_at(repository, commit, kernels) as place:
+        loaded = ladder.load(str(place))
+        left = tuple(v for v in loaded.versions if v.name in versions and not v.simulated)
+        if left:
+            matrix.export(replace(loaded, versions=left, broken={}), out, say=say)
+    return tuple(version.name for version in left)
 
 
 def judge(

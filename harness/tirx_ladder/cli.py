@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,10 +24,12 @@ from . import (
     gpu_cli,
     history,
     ladder,
+    packed,
     pages,
     pool,
     profile,
     profile_tables,
+    runtime,
     toolchain,
 )
 from .faults.catalogue import FAULTS
@@ -94,7 +97,18 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="what the correctness session wrote at head (the matrix of the changed versions runs here)",
     )
+    how = merge.add_mutually_exclusive_group()
+    how.add_argument("--measure", action="store_true", help="also time changed code on the GPU here")
+    how.add_argument("--pack", metavar="FOLDER", type=Path, help="write what a GPU machine needs to measure and judge")
     merge.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
+
+    timed = add("gate-measure", _gate_measure, "time and judge a packed gate on the GPU here; exit codes as gate's")
+    timed.add_argument("packed", type=Path, help="the folder of gate --pack")
+    timed.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
+
+    told = add("report", _report, "write index.html and PNGs: the ladder, a roofline, the history, the last gate")
+    told.add_argument("--bench", action="append", type=Path, metavar="FILE", help="what was measured (its bench.json)")
+    told.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the page (%(default)s)")
 
     add("faults", _faults, "list the catalogue of planted faults: name, class, versions, who must catch it")
 
@@ -232,12 +246,34 @@ def _gate(options: argparse.Namespace) -> int:
         here, base, head, options.kernels, problem, options.arch, options.correctness, options.write
     )
     with _saying() as say:
-        report = commits.judge(asked, say)
+        if options.pack is not None:
+            pairs = commits.pack(asked, options.pack, say)
+        elif options.measure:
+            runtime.driver()  # no GPU here: say so before anything is built
+            with tempfile.TemporaryDirectory() as folder:
+                commits.pack(asked, Path(folder) / "packed", say)
+                report = packed.run(Path(folder) / "packed", say=say)
+        else:
+            report = commits.judge(asked, say)
+    if options.pack is not None:
+        print(f"{options.pack}: {len(pairs)} pairs of bundles; not judged yet: tirx-ladder gate-measure {options.pack}")
+        return OK
+    return _report(
+        report, options.write, history.load(options.write, Path(options.kernels).stem, git.first_parents(here, head))
+    )
+
+
+def _gate_measure(options: argparse.Namespace) -> int:
+    return _report(packed.run(options.packed), options.write, history.History((), ()))
+
+
+def _report(report: gate.GateReport, folder: Path, known: history.History) -> int:
+    """Show a gate's report, write it, and give its exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
     gate.show(report, Console(width=None if sys.stdout.isatty() else 160))
-    (options.write / "gate.md").write_text(gate.markdown(report))
-    (options.write / "gate.json").write_text(gate.to_json(report))
-    known = history.load(options.write, Path(options.kernels).stem, git.first_parents(here, head))
-    (options.write / "gate.html").write_text(pages.gate_page(report, known))
+    (folder / "gate.md").write_text(gate.markdown(report))
+    (folder / "gate.json").write_text(gate.to_json(report))
+    (folder / "gate.html").write_text(pages.gate_page(report, known))
     return report.exit_code
 
 
@@ -250,6 +286,14 @@ def _saying() -> Iterator[Callable[[str], None]]:
         return
     with console.status("starting") as status:
         yield lambda text: status.update(Text(text))
+
+
+def _report(options: argparse.Namespace) -> int:
+    from . import report  # matplotlib is for this command alone
+
+    benches = options.bench or [path for path in (options.write / "bench.json",) if path.is_file()]
+    print(report.write(options.write, Path.cwd(), benches))
+    return OK
 
 
 def _faults(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import checkout, correctness, gate, git, history, policy, results
+from . import checkout, correctness, gate, git, history, packed, policy, results
 from .checkout import Say
 from .compare import Finding
 from .correctness import CLEAN, INCOMPLETE, Correctness, Judged
@@ -41,6 +41,68 @@ def judge(asked: Question, say: Say) -> GateReport:
 
     Raises UsageError for what cannot be done as asked; evidence that cannot be trusted makes the report invalid.
     """
+    base, head = _profiled(asked, say)
+    verdicts, refused = _correctness(asked, changed(base, head), say)
+    head = _with(head, verdicts)
+    files = {side: asked.folder / f"gate-{side}.json" for side in ("base", "head")}
+    for side, found in (("base", base), ("head", head)):
+        results.write(found, files[side])
+        history.keep(found, asked.folder)
+    return gate.run(
+        files["base"],
+        files["head"],
+        _policy(asked),
+        git.messages(asked.repository, asked.base, asked.head),
+        base_commit=asked.base,
+        head_commit=asked.head,
+        refused=refused,
+    )
+
+
+def pack(asked: Question, folder: Path, say: Say) -> list[packed.Pair]:
+    """What `judge` needs, and bundles of the changed code, for a GPU machine to measure and judge (packed.py).
+
+    Raises UsageError if the folder is there already, and as judge does.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} is there already: name a new folder to pack the gate into")
+    base, head = _profiled(asked, say)
+    folder.mkdir(parents=True)
+    new = changed(base, head)
+    where = (asked.repository, asked.head, asked.kernels)
+    on_gpu = checkout.pack_matrix(*where, new, folder / packed.MATRIX, say=say) if new else ()
+    verdicts, refused = _correctness(asked, [name for name in new if name not in on_gpu], say)
+    both = packed.changed(base, head)
+    pairs = [packed.Pair(h.version, h.problem, f"{h.version}-{h.problem}") for _, h in both if h.problem is not None]
+    for side, commit, entries in (
+        ("base", asked.base, [b for b, _ in both]),
+        ("head", asked.head, [h for _, h in both]),
+    ):
+        if entries:
+            checkout.pack(asked.repository, commit, asked.kernels, entries, folder, side, arch=asked.arch, say=say)
+    messages = tuple(git.messages(asked.repository, asked.base, asked.head))
+    found = packed.Asked(
+        packed.SCHEMA, asked.base, asked.head, _policy(asked), messages, packed.refusals(refused), tuple(pairs), on_gpu
+    )
+    packed.write(found, base, _with(head, verdicts), folder)
+    return pairs
+
+
+def _with(head: ResultSet, verdicts: dict[str, str]) -> ResultSet:
+    entries = tuple(replace(entry, correctness=verdicts.get(entry.version)) for entry in head.entries)
+    return replace(head, entries=entries)
+
+
+def _policy(asked: Question) -> policy.Policy:
+    """The base's: a change cannot loosen the gate that judges it."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / "pyproject.toml"
+        rules.write_text(git.file_at(asked.repository, asked.base, "pyproject.toml") or "")
+        return policy.read(rules)
+
+
+def _profiled(asked: Question, say: Say) -> tuple[ResultSet, ResultSet]:
+    """Base's and head's result sets."""
     if asked.correctness is not None and not asked.correctness.is_file():
         raise UsageError(f"no file {asked.correctness}: one that the correctness session wrote at head is wanted")
     asked.folder.mkdir(parents=True, exist_ok=True)
@@ -55,26 +117,7 @@ def judge(asked: Question, say: Say) -> GateReport:
         )
         for side, commit in (("head", asked.head), ("base", asked.base))
     )
-    verdicts, refused = _correctness(asked, changed(base, head), say)
-    head = replace(
-        head, entries=tuple(replace(entry, correctness=verdicts.get(entry.version)) for entry in head.entries)
-    )
-    files = {side: asked.folder / f"gate-{side}.json" for side in ("base", "head")}
-    for side, found in (("base", base), ("head", head)):
-        results.write(found, files[side])
-        history.keep(found, asked.folder)
-    with tempfile.TemporaryDirectory() as folder:
-        rules = Path(folder) / "pyproject.toml"  # the base's: a change cannot loosen the gate that judges it
-        rules.write_text(git.file_at(asked.repository, asked.base, "pyproject.toml") or "")
-        return gate.run(
-            files["base"],
-            files["head"],
-            policy.read(rules),
-            git.messages(asked.repository, asked.base, asked.head),
-            base_commit=asked.base,
-            head_commit=asked.head,
-            refused=refused,
-        )
+    return base, head
 
 
 def changed(base: ResultSet, head: ResultSet) -> list[str]:

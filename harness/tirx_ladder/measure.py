@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import selectors
 import shutil
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import bundle, inputs, machine, records, results, runtime
+from . import bundle, inputs, machine, records, results
 from .ladder import Problem, UsageError
 from .timing import Answer, Job, Task, Timed
 
@@ -28,6 +27,9 @@ PROTOCOL = 1
 SAMPLES, WARMUP, HEAT_S = 50, 3, 0.25
 LIMIT_S = 120.0
 """Seconds that a process may take; 2 are usual, 10 with the witness."""
+
+NULL_PAIRS = 8
+"""Pairs of the same code that a null floor is made of."""
 
 EVENTS_AGREE, EVENTS_APART_S = 0.01, 5e-6
 """How far CUDA events and NVBench may lie apart on the same launches, as a median: a fraction, or seconds if more."""
@@ -225,7 +227,7 @@ class Comparison:
     gpu: machine.Gpu | None = None
     states: list[machine.State] = field(default_factory=list)
     complete: bool = True
-    null_pairs: list[tuple[float, float]] = field(default_factory=list)
+    nulls: dict[str, list[results.Process]] = field(default_factory=dict)
     _sides: dict[str, list[results.Process]] = field(default_factory=lambda: {"base": [], "head": []})
 
     def __post_init__(self) -> None:
@@ -250,14 +252,18 @@ class Comparison:
             sides: dict[str, list[results.Process]] = {"base": [], "head": []}
             for side, process in self._run(order(pairs), {"base": self.base, "head": copy}, 0):
                 sides[side].append(process)
-        for base, head in zip(sides["base"], sides["head"], strict=True):
-            if base.seconds and head.seconds and not base.marks and not head.marks:
-                self.null_pairs.append((statistics.median(base.seconds), statistics.median(head.seconds)))
+        self.nulls = sides
+
+    def null_of(self, other: Comparison) -> None:
+        """Take over another comparison's null pairs, of the same problem on the same machine."""
+        self.nulls = other.nulls
 
     @property
     def null_floor(self) -> float | None:
-        """The largest slowdown that the same code may have shown against itself; None without two null pairs."""
-        return floor(self.null_pairs)
+        """What the same code showed against itself (slowdown.py); None without NULL_PAIRS clean null pairs."""
+        from .slowdown import null_floor  # needs scipy, which processes that only measure do without
+
+        return null_floor(self.nulls.get("base", ()), self.nulls.get("head", ()))
 
     def samples(self) -> tuple[results.Samples, results.Samples]:
         """What was measured of base and of head."""
@@ -284,39 +290,3 @@ class Comparison:
             self.gpu = answer.gpu
             self.states.extend(answer.states)
             yield side, process_of(answer, answer.timed[0], rank + i, self.options)
-
-
-def floor(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Upper 95 % bound on the size of the mean log-ratio of null pairs, as a fraction; None with fewer than two."""
-    if len(pairs) < 2:
-        return None
-    ratios = [math.log(b / a) for a, b in pairs]
-    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
-    return math.expm1(abs(statistics.fmean(ratios)) + _T95[min(len(ratios) - 1, len(_T95)) - 1] * error)
-
-
-_T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.0)
-"""Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom; the last is for any more."""
-
-
-def compare_bundles(
-    base: Path,
-    head: Path,
-    pairs: int,
-    *,
-    null_pairs: int = 4,
-    store: Path | None = None,
-    options: Options | None = None,
-) -> tuple[results.Samples, results.Samples]:
-    """Samples of two bundles for one problem: null pairs first, then base and head in turn."""
-    runtime.require(bundle.load_manifest(base).arch, (options or Options()).ordinal)
-    own = store is None
-    place = inputs.default_store() if store is None else store
-    try:
-        comparison = Comparison(base, head, place, options or Options())
-        comparison.null(null_pairs)
-        comparison.more(pairs)
-        return comparison.samples()
-    finally:
-        if own:
-            shutil.rmtree(place, ignore_errors=True)
