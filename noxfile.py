@@ -55,6 +55,20 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def report(session: nox.Session) -> None:
+    """HTML page and PNGs of what the other sessions found: reports/index.html."""
+    session.install("-e", ".[report]")
+    session.run("tirx-ladder", "report", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def changepoints(session: nox.Session) -> None:
+    """Where the measured history changed, by apache-otava (another numpy): report before and after."""
+    session.install("apache-otava==0.8.0")
+    session.run("python", "harness/tirx_ladder/changepoints.py", "reports/series.json", "reports/changepoints.json")
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Lint and format check."""
     session.install("ruff==0.17.6")

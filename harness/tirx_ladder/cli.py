@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     timed.add_argument("packed", type=Path, help="the folder of gate --pack")
     timed.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the report (%(default)s)")
 
-    told = add("report", _report, "write index.html and PNGs: the ladder, a roofline, the history, the last gate")
+    told = add("report", _make_report, "write index.html and PNGs: the ladder, a roofline, the history, the last gate")
     told.add_argument("--bench", action="append", type=Path, metavar="FILE", help="what was measured (its bench.json)")
     told.add_argument("--write", default="reports", metavar="FOLDER", type=Path, help="for the page (%(default)s)")
 
@@ -288,7 +288,7 @@ def _saying() -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(Text(text))
 
 
-def _report(options: argparse.Namespace) -> int:
+def _make_report(options: argparse.Namespace) -> int:
     from . import report  # matplotlib is for this command alone
 
     benches = options.bench or [path for path in (options.write / "bench.json",) if path.is_file()]

@@ -5,6 +5,7 @@ Everything is escaped by the templates: commit titles and compiler messages are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
@@ -55,6 +56,12 @@ def gate_page(report: GateReport, history: History) -> str:
             **history_table(history),
         )
     )
+
+
+def index_page(*, histories: Mapping[str, History], **parts: Any) -> str:
+    """The page of `tirx-ladder report`; parts are what its template names."""
+    tables = {name: history_table(known) for name, known in histories.items()}
+    return environment().get_template("index.html").render(number=gate.number, histories=tables, **parts)
 
 
 def history_table(history: History) -> dict[str, Any]:
