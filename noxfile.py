@@ -50,7 +50,8 @@ def bench(session: nox.Session) -> None:
 def gate(session: nox.Session) -> None:
     """Judge the compiled kernels of HEAD against a base: nox -s gate -- --base origin/main."""
     judged = any(word.startswith("--correctness") for word in session.posargs)
-    session.install("-e", ".[cubin]" if judged else ".[cubin,sim]")
+    measured = "gpu" if "--measure" in session.posargs else "cubin"
+    session.install("-e", f".[{measured}]" if judged else f".[{measured},sim]")
     session.run("tirx-ladder", "gate", *session.posargs)
 
 

@@ -29,6 +29,7 @@ from . import (
     pool,
     profile,
     profile_tables,
+    results,
     runtime,
     toolchain,
 )
@@ -253,6 +254,8 @@ def _gate(options: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 commits.pack(asked, Path(folder) / "packed", say)
                 report = packed.run(Path(folder) / "packed", say=say)
+                for side in packed.SIDES:
+                    history.keep(results.read(Path(folder) / "packed" / f"measured-{side}.json"), options.write)
         else:
             report = commits.judge(asked, say)
     if options.pack is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,10 @@ def collect(
     versions = []
     for version in ladder.versions:
         wanted = [case.id for case in tier(version, tier_name)]
-        versions.append(_judged(version.name, wanted, judged))
+        found = _judged(version.name, wanted, judged)
+        if not found.run and not version.simulated:
+            found = replace(found, reason=f"{found.reason}: the CPU simulator does not know it, a GPU does (--device)")
+        versions.append(found)
     versions += [Judged(name, 0, 0, INCORRECT, " ".join(why.split())) for name, why in ladder.broken.items()]
     return Correctness(SCHEMA, name_of(ladder.spec), tier_name, *where, tuple(versions))
 

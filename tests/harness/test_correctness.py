@@ -62,6 +62,12 @@ def test_a_case_of_another_tier_is_no_evidence():
     assert judged(collect([{"case": f"s1-{i}", "clean": True, "reason": ""} for i in range(9)])).run == 0
 
 
+def test_a_version_that_the_simulator_does_not_know_says_where_it_can_be_judged():
+    loaded = ladder()
+    loaded = dataclasses.replace(loaded, versions=(dataclasses.replace(loaded.versions[0], simulated=False),))
+    assert "--device" in judged(collect([], loaded)).reason
+
+
 def test_a_version_that_cannot_be_imported_is_incorrect():
     assert collect(facts(), ladder(s2="s2 cannot be imported: E")).versions[-1].verdict == INCORRECT
 
