@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from . import static_rules
 from .ladder import Problem, UsageError
-from .measured import SECONDS, Timed, unfit
+from .measured import CYCLES, SECONDS, Timed, unfit
 from .policy import Policy
 from .reasons import ACCEPTABLE, INVALID, PASS, REASONS, REGRESSION, UNDECIDED, Finding, Verdict, worst
 from .results import CLEAN, Entry, ResultSet
@@ -37,7 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 FIGURES = (*static_rules.FIGURES, SECONDS)
-"""Every figure that can regress: what a trade may name."""
+"""Every figure that can regress: what a trade may name. It is `seconds` also where cycles were judged, which is CYCLES
+to a finding: which of the two decides is the machine's doing, and no trade should hang on it."""
 
 Key = tuple[str, Problem | None]
 
@@ -228,9 +229,14 @@ def _accepted(version: str, finding: Finding, trades: Sequence[Trade]) -> Findin
     """The finding, accepted if it can be and a trade names its version and figure."""
     if finding.code in ACCEPTABLE:
         for trade in trades:
-            if (trade.version, trade.figure) == (version, finding.figure):
+            if trade.version == version and _figure(trade.figure) == _figure(finding.figure):
                 return replace(finding, accepted_by=trade, more_pairs=0)
     return finding
+
+
+def _figure(name: str | None) -> str | None:
+    """What a trade's figure is compared as: a trade on seconds holds in cycles, and the other way round."""
+    return SECONDS if name == CYCLES else name
 
 
 def _unused(rows: Sequence[Row], trades: Sequence[Trade], versions: Collection[str]) -> Iterator[Unused]:
@@ -244,6 +250,6 @@ def _unused(rows: Sequence[Row], trades: Sequence[Trade], versions: Collection[s
 def _why_unused(trade: Trade, versions: Collection[str]) -> str:
     if trade.version not in versions:
         return f"unknown version {trade.version!r}"
-    if trade.figure not in FIGURES:
+    if trade.figure not in (*FIGURES, CYCLES):
         return f"unknown figure {trade.figure!r}; known are {', '.join(FIGURES)}"
     return f"no regression of {trade.figure} of {trade.version} was found"

@@ -21,34 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from . import bundle, inputs, machine, measure, plant, records, results, runtime
+from .false_alarms.pools import SCHEMA, Pool, Pools
 from .ladder import UsageError
 from .measure import MeasureError, Options
 from .timing import Answer, Task
 
-SCHEMA = 1
 SLOWDOWNS = (0.005, 0.01, 0.02, 0.05)
 SPARE = 1.25  # processes that may be started for each that is wanted, since some may be marked
 CALIBRATE = 3  # processes that measure base alone, to know how many cycles a slowdown is
-
-
-@dataclass(frozen=True)
-class Pool:
-    """All processes of one variant on one problem. planted: by what fraction of base's time it was made slower."""
-
-    problem: str
-    variant: str
-    planted: float
-    processes: tuple[results.Process, ...]
-
-
-@dataclass(frozen=True)
-class Pools:
-    """What a campaign measured."""
-
-    schema: int
-    gpu: machine.Gpu | None
-    protocol: int
-    pools: tuple[Pool, ...]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from .policy import Policy
 from .reasons import Finding
 from .results import Process, Samples
 
-SECONDS = "seconds"
+SECONDS, CYCLES = "seconds", "cycles"
+"""Figures of a row: which of the two was judged (slowdown.py)."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ REASONS: dict[str, tuple[Verdict, str]] = {
     "timer-too-coarse": (UNDECIDED, "all pairs agree to the last digit, so the timer cannot tell a change"),
     "too-noisy": (UNDECIDED, "the interval of the slowdown is too wide to tell"),
     "near-margin": (UNDECIDED, "a small change: under twice the margin, and neither surely above it nor surely under"),
-    "clock-change": (UNDECIDED, "the change in seconds is none in cycles, or the other way round: measure again"),
+    "clock-change": (UNDECIDED, "cycles and seconds do not agree, since the sides ran at two clocks: measure again"),
     "missing": (INVALID, "there at base and missing at head"),
     "build-failed": (INVALID, "it does not build at head"),
     "incorrect": (INVALID, "it is not clean at head"),

@@ -182,10 +182,20 @@ def test_samples_that_are_not_fit_never_pass_and_never_reach_the_statistics(side
     assert len(judged) == (not changes)
 
 
-def test_what_is_judged_is_told_in_seconds():
-    found = row(entry(samples=samples()), changed(samples=samples("head", slower=0.02))).findings[-1]
-    assert (found.code, found.figure) == ("slower", "seconds")
-    assert (found.base, found.head, found.limit) == pytest.approx((1e-4, 1.02e-4, 1.005e-4), rel=1e-4)
+@pytest.mark.parametrize(("clock_hz", "figure", "base"), [((1.5e9,) * 3, "cycles", 150_000.0), ((), "seconds", 1e-4)])
+@pytest.mark.parametrize("traded", ["seconds", "cycles"])
+def test_what_is_judged_is_told_and_a_trade_on_time_holds_in_either_unit(clock_hz, figure, base, traded):
+    pair = entry(samples=samples(last={"clock_hz": clock_hz})), changed(samples=samples("head", slower=0.02))
+    found = row(*pair).findings[-1]
+    assert (found.code, found.figure) == ("slower", figure)
+    assert (found.base, found.head, found.limit) == pytest.approx((base, 1.02 * base, 1.005 * base), rel=1e-4)
+    assert row(*pair, None, [Trade("v9", traded, "why")]).verdict is PASS
+
+
+def test_a_trade_on_time_that_accepts_nothing_is_told_in_its_own_words():
+    same = result(entry(samples=samples())), result(entry(samples=samples("head")), side="b")
+    found = compare.compare(*same, Policy(), [Trade("v9", "cycles", "why")])
+    assert [unused.why for unused in found.unused] == ["no regression of cycles of v9 was found"]
 
 
 def test_processes_may_be_missing_between_those_of_a_row_but_not_out_of_turn():

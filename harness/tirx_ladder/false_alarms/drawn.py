@@ -7,7 +7,7 @@ never both from one process. The first processes give the machine's null floor a
     resampled   any pairs of neighbours, in their order: more comparisons, which share processes
 
 A null window gives several comparisons of the same code: base with null, null with base, and each slowed variant with
-itself. They share processes but no measurement.
+itself, from the first process on, for none of these gives a floor. They share processes but no measurement.
 A planted row is judged among 17 null ones, as in a campaign of 9 versions on 2 problems; a null one alone, which
 raises an alarm the soonest.
 """
@@ -23,10 +23,11 @@ import numpy as np
 
 from .. import slowdown
 from ..ladder import UsageError
-from ..measured import Timed
+from ..measured import CYCLES, Timed
+from ..measured import SECONDS as IN_SECONDS
 from ..policy import Policy
 from ..reasons import Finding
-from ..results import SECONDS, Samples
+from ..results import SECONDS, Process, Samples
 from .pools import BASE, NULL, Lane, Pools, lanes
 from .rates import Rates
 from .simulated import ROWS
@@ -73,11 +74,13 @@ class Measured:
     """The study of one campaign.
 
     floor: what base and null differed by in the first processes, a fraction; it is the margin where it is more
+    units: which unit decided, by problem: cycles where every sample has its clock
     null:  null comparisons, apart and resampled; campaigns: of 18 null rows, resampled
     found: planted slowdowns, apart and resampled
     """
 
     floor: float
+    units: dict[str, str]
     variants: tuple[Variant, ...]
     null: tuple[Rates, ...]
     campaigns: tuple[Rates, ...]
@@ -86,10 +89,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Variant:
-    """What a pool looks like: clean and disturbed processes, median time and clock, and spread.
+    """What a pool looks like: clean and disturbed processes, median time, cycles and clock (None: not known).
 
-    slowdown: median over processes of the ratio to base in the same process, less one
-    spread:   standard deviation of a process's median, a fraction
+    slowdown: median over processes of the ratio to base in the same process, less one, in the unit that decides
+    spread:   standard deviation of a process's median, a fraction, in that unit; seconds_spread in seconds
     """
 
     problem: str
@@ -99,8 +102,10 @@ class Variant:
     processes: int
     disturbed: int
     seconds: float
+    cycles: float | None
     clock_hz: float | None
     spread: float
+    seconds_spread: float
 
 
 def study(found: Pools, resampled: int, seed: int, say: Callable[[str], None]) -> Measured:
@@ -108,9 +113,12 @@ def study(found: Pools, resampled: int, seed: int, say: Callable[[str], None]) -
     rng = np.random.default_rng(seed)
     all_lanes = lanes(found)
     first = [Draw(lane, *way, tuple(range(FOR_THE_FLOOR))) for lane in all_lanes for way in _ways()]
-    floor = slowdown.null_floor([draw.timed(FOR_THE_FLOOR // 2, found.protocol, 0.0) for draw in first])
-    if floor is None:
+    rows = [draw.timed(FOR_THE_FLOOR // 2, found.protocol, 0.0) for draw in first]
+    floors = [slowdown.null_floor(row.base.processes, row.head.processes) for row in rows]
+    known = [floor for floor in floors if floor is not None]
+    if len(known) < len(floors):
         raise UsageError("the first processes of the campaign give no null floor: measure it again")
+    floor = max(known)
     rated = _Rated(found.protocol, floor, all_lanes, rng)
     null, planted = [], []
     for lane in all_lanes:
@@ -121,7 +129,8 @@ def study(found: Pools, resampled: int, seed: int, say: Callable[[str], None]) -
                 planted += [rated.planted(lane, variant), rated.planted(lane, variant, resampled)]
     null.append(_sum("all problems, apart", [one for one in null if one.apart]))
     variants = [_variant(lane, variant) for lane in all_lanes for variant in lane.planted]
-    return Measured(floor, tuple(variants), tuple(null), (rated.campaigns(resampled),), tuple(planted))
+    units = {lane.problem: CYCLES if lane.clocked else IN_SECONDS for lane in all_lanes}
+    return Measured(floor, units, tuple(variants), tuple(null), (rated.campaigns(resampled),), tuple(planted))
 
 
 def _ways() -> tuple[tuple[str, str], tuple[str, str]]:
@@ -182,7 +191,7 @@ class _Rated:
     def _windows(self, lane: Lane, base: str, head: str, others: Callable[[], list[Draw]]) -> list[tuple[Finding, int]]:
         """One window after the other, until too few processes are left for a row of all looks."""
         outcomes = []
-        start = FOR_THE_FLOOR
+        start = 0 if base == head else FOR_THE_FLOOR
         while start + 2 * Policy().min_processes <= len(lane):
             places = range(start, min(start + 2 * Policy().max_processes, len(lane)))
             finding, used = self._judge([Draw(lane, base, head, tuple(places)), *others()])[0]
@@ -208,16 +217,27 @@ def _sum(kind: str, each: Sequence[Rates]) -> Rates:
 
 
 def _variant(lane: Lane, variant: str) -> Variant:
-    mine, base = ([p.seconds[0] for p in lane.processes[of]] for of in (variant, BASE))
-    clocks = [p.clock_hz[0] for p in lane.processes[variant] if p.clock_hz]
+    mine, base = (lane.processes[of] for of in (variant, BASE))
+    measure = _cycles if lane.clocked else _seconds
+    clocks = [p.clock_hz[0] for p in mine if p.clock_hz]
     return Variant(
         lane.problem,
         variant,
         lane.planted[variant],
-        median(a / b for a, b in zip(mine, base, strict=True)) - 1,
+        median(measure(a) / measure(b) for a, b in zip(mine, base, strict=True)) - 1,
         len(lane),
         lane.disturbed,
-        median(mine),
+        median(map(_seconds, mine)),
+        median(map(_cycles, mine)) if lane.clocked else None,
         median(clocks) if clocks else None,
-        stdev(np.log(mine)),
+        stdev(np.log([measure(p) for p in mine])),
+        stdev(np.log([_seconds(p) for p in mine])),
     )
+
+
+def _seconds(typical: Process) -> float:
+    return typical.seconds[0]
+
+
+def _cycles(typical: Process) -> float:
+    return typical.seconds[0] * typical.clock_hz[0]

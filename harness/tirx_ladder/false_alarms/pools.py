@@ -4,17 +4,17 @@
         {"problem": "4096x4096x4096", "variant": "base" | "null" | "slow1" | …, "planted": 0.01,
          "processes": [{"seconds": […], "clock_hz": […], "rank": 0, "marks": []}, …]}, …]}
 
-base and null are the same code; a process has the same rank in all pools.
+base and null are the same code; a process has the same rank in all pools. gate_pool.py writes it, and needs neither
+numpy nor scipy for what is here.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from .. import records
+from .. import machine, records
 from ..ladder import UsageError
 from ..measured import sound
 from ..results import Process
@@ -37,22 +37,26 @@ class Pool:
 
 @dataclass(frozen=True)
 class Pools:
-    """A campaign. gpu: what is known of the machine; protocol: version of the way it was measured."""
+    """A campaign. gpu: what it was measured on; protocol: version of the way it was measured."""
 
     schema: int
-    gpu: dict[str, str]
+    gpu: machine.Gpu | None
     protocol: int
     pools: tuple[Pool, ...]
 
 
 @dataclass(frozen=True)
 class Lane:
-    """The clean processes of one problem, in the order they ran; each process is there under every variant."""
+    """The clean processes of one problem, in the order they ran; each process is there under every variant.
+
+    clocked: every sample has its clock, so that cycles decide; if not, no process has one here, and seconds do for all
+    """
 
     problem: str
     planted: dict[str, float]
     processes: dict[str, tuple[Process, ...]]
     disturbed: int
+    clocked: bool
 
     def __len__(self) -> int:
         return len(self.processes[BASE])
@@ -60,16 +64,7 @@ class Lane:
 
 def read(path: Path) -> Pools:
     """Read a campaign. Raises UsageError, naming what is wrong."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("gpu"), dict):
-        raise UsageError(f"{path}: a campaign of schema {SCHEMA} with a table gpu is wanted: measure it again")
-    said = {str(name): value if isinstance(value, str) else json.dumps(value) for name, value in data["gpu"].items()}
-    return records.from_plain(Pools, {**data, "gpu": said}, str(path))
+    return records.read(Pools, path, SCHEMA)
 
 
 def lanes(found: Pools) -> tuple[Lane, ...]:
@@ -97,15 +92,16 @@ def _lane(problem: str, pools: dict[str, Pool]) -> Lane:
     clean = [rank for rank in sorted(by_rank[BASE]) if not any(of[rank].marks for of in by_rank.values())]
     if len(clean) < FEWEST:
         raise UsageError(f"{problem}: {len(clean)} clean processes, {FEWEST} or more are wanted: measure more")
-    processes = {variant: tuple(_typical(of[rank]) for rank in clean) for variant, of in by_rank.items()}
+    clocked = all(process.clock_hz for pool in pools.values() for process in pool.processes)
+    processes = {variant: tuple(_typical(of[rank], clocked) for rank in clean) for variant, of in by_rank.items()}
     planted = {variant: pool.planted for variant, pool in pools.items()}
-    return Lane(problem, planted, processes, len(by_rank[BASE]) - len(clean))
+    return Lane(problem, planted, processes, len(by_rank[BASE]) - len(clean), clocked)
 
 
-def _typical(process: Process) -> Process:
+def _typical(process: Process, clocked: bool) -> Process:
     """The process with one sample that has its median time and cycles: all that is judged of it, and faster."""
     seconds = median(process.seconds)
-    if not process.clock_hz:
-        return replace(process, seconds=(seconds,))
+    if not clocked:
+        return replace(process, seconds=(seconds,), clock_hz=())
     cycles = median(s * c for s, c in zip(process.seconds, process.clock_hz, strict=True))
     return replace(process, seconds=(seconds,), clock_hz=(cycles / seconds,))
