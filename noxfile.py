@@ -70,6 +70,42 @@ def changepoints(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def asv(session: nox.Session) -> None:
+    """Figures of commits, and their graphs: nox -s asv -- A..B; look at them with .nox/asv/bin/asv preview."""
+    session.install("-e", ".[history,measure]")
+    session.run("python", "-m", "tirx_ladder.asv_results")  # GPU and driver, as facets
+    try:
+        session.run("asv", "run", "--show-stderr", *session.posargs)
+    finally:  # a version that fails at one commit fails this session, and the graphs are there all the same
+        session.run("asv", "publish")
+
+
+@nox.session(python=PYTHON)
+def history(session: nox.Session) -> None:
+    """Into asv's graphs what was measured elsewhere: nox -s history -- reports/bench.json."""
+    session.install("-e", ".[history]")
+    try:
+        session.run("python", "-m", "tirx_ladder.asv_results", *session.posargs)
+    finally:
+        session.run("asv", "publish")
+
+
+@nox.session(python=PYTHON)
+def site(session: nox.Session) -> None:
+    """asv's site in headless Chromium. Needs npm, chromium and chromium-driver."""
+    session.install("-e", ".[history]", "pytest>=8.4", "selenium>=4.40")
+    session.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", "tests/site", external=True)
+    session.run("pytest", "-q", "tests/site", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def hostbench(session: nox.Session) -> None:
+    """Times of the host's steps; --benchmark-save=NAME keeps them, --benchmark-compare=NUMBER compares."""
+    session.install("-e", ".[hostbench]")
+    session.run("pytest", "-q", "tests/hostbench", *session.posargs)
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Lint and format check."""
     session.install("ruff==0.17.6")

@@ -135,6 +135,7 @@ def test_every_benchmark_has_a_version_by_hand_a_unit_a_name_and_named_parameter
         assert benchmark["unit"] not in ("", "unit"), name
         assert benchmark["pretty_name"], name
         assert benchmark["param_names"] == ["version", "problem"], name
+        assert benchmark["setup_cache_timeout"] >= 1800, name  # asv's 60 seconds do not do for a ladder
 
 
 def test_an_edit_of_the_suite_keeps_the_history(tmp_path, discovered):
