@@ -244,4 +244,4 @@ def _measured(ladder: str) -> dict[str, Figures | str]:
 
 
 for _cache in (static_cache, host_cache, device_cache):
-    _cache.timeout = 3600  # type: ignore[attr-defined]  # seconds; asv reads it here and nowhere else, and gives 60
+    _cache.timeout = 3600  # seconds; asv reads it here and nowhere else, and gives 60

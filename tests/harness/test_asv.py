@@ -1,5 +1,6 @@
 """asv: each way in which it misleads is a test here, beside the import of what was measured elsewhere."""
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -16,8 +17,9 @@ from asv._stats import is_different
 from asv.config import Config
 from asv.util import load_json
 from asv_history import HERE, asv, filed, measured, result_set
+from result_sets import P
 
-from tirx_ladder import asv_results
+from tirx_ladder import asv_results, bench, machine, measure
 from tirx_ladder.ladder import UsageError
 
 CONFIGURATION = load_json(str(HERE / "asv.conf.json"), js_comments=True)
@@ -328,3 +330,62 @@ def test_what_is_not_of_a_commit_a_machine_and_a_known_ladder_is_refused(commits
 def test_a_commit_that_the_repository_does_not_have_is_refused(commits):
     with pytest.raises(UsageError, match="cannot be filed"):
         asv_results.add(asv_results.read(result_set("a" * 40, measured(1e-4))))
+
+
+GPU = machine.Gpu("NVIDIA H200", "GPU-1", "580.1", 132, None, None)
+
+
+def bench_file(commit, toolchains=({"apache-tvm": "0.27.0"},), processes=7, **changes):
+    """bench.json and bench-samples.json of V7 and cuBLAS."""
+    made = measured(1e-4, processes=processes).samples.processes
+    series = tuple(bench.Series(name, P, made, ()) for name in ("v7", bench.CUBLAS))
+    rows = (bench.Row("v7", P, 1e-4, 1e3, None, 50, ()),)
+    report = bench.Report(bench.SCHEMA, "hopper_gemm", "sm_90a", commit, False, GPU, rows)
+    by_version = {f"v{i}": toolchain for i, toolchain in enumerate(toolchains)}
+    options = measure.Options()
+    evidence = bench.Evidence(bench.SCHEMA, 1, options, False, {}, by_version, (), (), (), series)
+    bench.write(dataclasses.replace(report, **changes), evidence, Path.cwd())
+    return Path("bench.json")
+
+
+def test_a_bench_is_filed_with_gpu_driver_and_toolchain_as_facets_and_without_cublas(commits):
+    found = json.loads(asv_results.add(asv_results.read(bench_file(commits[0]))).read_text())
+    wanted = {"machine": "NVIDIA-H200-GPU-1", "gpu": "NVIDIA H200", "driver": "580.1", "apache-tvm": "0.27.0"}
+    assert found["params"] == wanted
+    values = found["results"]["hopper_gemm.track_time"][0]
+    assert values[0] == pytest.approx(1.003e-4)
+    assert sum(not math.isnan(value) for value in values) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dirty": True}, "clean checkout"),
+        ({"commit": None}, "clean checkout"),
+        ({"ladder": ""}, "which ladder"),
+        ({"toolchains": ({"a": "1"}, {"a": "2"})}, "2 toolchains"),
+        ({"processes": 3}, "7 clean processes"),
+    ],
+)
+def test_a_bench_that_is_no_record_of_a_commit_is_refused(commits, capsys, changes, why):
+    assert asv_results.main([str(bench_file(**{"commit": commits[0]} | changes))]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_file_that_is_neither_is_refused_in_one_line(commits, capsys):
+    Path("x.json").write_text("[]")
+    assert asv_results.main(["x.json"]) == 2
+    assert asv_results.main(["none.json"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_this_machine_gets_gpu_and_driver_as_facets_and_says_none_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def no_gpu():
+        raise UsageError("no NVML")
+
+    monkeypatch.setattr(machine, "Nvml", no_gpu)
+    known = asv_results.register()
+    assert (known["gpu"], known["driver"]) == ("none", "none")
+    assert json.loads((tmp_path / ".asv-machine.json").read_text())[known["machine"]] == known
