@@ -170,7 +170,10 @@ def _finding(
     told += ["clock not known"] if witness is None else _of_seconds(row, used, code, witness)
     measure, figure = (_seconds, SECONDS) if witness is None else (_cycles, CYCLES)
     before, after = (median(map(measure, side.processes)) for side in (row.base, row.head))
-    return Finding(code, figure, before, after, before * (1 + margin), "; ".join(told), more_pairs=more)
+    limit = before * (1 + margin)
+    if figure == CYCLES:  # whole ones, as people write them
+        before, after, limit = (float(np.round(value)) for value in (before, after, limit))
+    return Finding(code, figure, before, after, limit, "; ".join(told), more_pairs=more)
 
 
 def _code(said: _Said, witness: _Said | None, margin: float, last: bool) -> str:

@@ -71,7 +71,7 @@ NOISES = (
 """Of cycles, and with seconds' 2 % if nothing else is said."""
 
 CLOCKS = tuple(
-    Noise(f"{cycles:.2%}, seconds {seconds:.1%}", cycles, seconds=seconds)
+    Noise(f"{100 * cycles:g} %, seconds {100 * seconds:g} %", cycles, seconds=seconds)
     for cycles in (0.0015, 0.0025, 0.005)
     for seconds in (0.005, 0.02, 0.06)
 )
