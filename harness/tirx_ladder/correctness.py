@@ -92,7 +92,7 @@ def collect(
         wanted = [case.id for case in tier(version, tier_name)]
         found = _judged(version.name, wanted, judged)
         if not found.run and not version.simulated:
-            found = replace(found, reason=f"{found.reason}: the CPU simulator does not know it, a GPU does (--device)")
+            found = replace(found, reason=f"{found.reason}: it takes a GPU, 'nox -s correctness -- --device'")
         versions.append(found)
     versions += [Judged(name, 0, 0, INCORRECT, " ".join(why.split())) for name, why in ladder.broken.items()]
     return Correctness(SCHEMA, name_of(ladder.spec), tier_name, *where, tuple(versions))

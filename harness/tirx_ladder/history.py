@@ -45,18 +45,29 @@ class History:
 
 
 def keep(found: ResultSet, folder: Path) -> None:
-    """Keep a result set. Entries that were known of the same build on other problems stay."""
+    """Keep a result set. What was known of the same build stays: its other problems, and samples of the same code."""
     path = folder / FOLDER / found.ladder / f"{found.origin.commit}.json"
     try:
         known = results.read(path)
     except UsageError:  # none yet, or one of an older schema
         known = replace(found, entries=())
-    if replace(known, entries=()) == replace(found, entries=()):
-        fresh = {entry.key for entry in found.entries}
-        found = replace(
-            found, entries=(*found.entries, *(e for e in known.entries if e.key not in fresh and e.problem))
-        )
+    machines = {side.origin.machine for side in (known, found)} - {None}
+    if len(machines) <= 1 and _build(known) == _build(found):
+        before = {entry.key: entry for entry in known.entries if entry.problem is not None}
+        entries = [_with_samples(entry, before.pop(entry.key, None)) for entry in found.entries]
+        origin = replace(found.origin, machine=next(iter(machines), None))
+        found = replace(found, origin=origin, entries=(*entries, *before.values()))
     results.write(found, path)
+
+
+def _build(found: ResultSet) -> tuple[str, str, dict[str, str]]:
+    return found.origin.commit, found.arch, found.origin.toolchain
+
+
+def _with_samples(entry: Entry, known: Entry | None) -> Entry:
+    if entry.samples is None and known is not None and known.code_hash == entry.code_hash:
+        return replace(entry, samples=known.samples)
+    return entry
 
 
 def load(folder: Path, ladder: str, commits: Sequence[Commit]) -> History:

@@ -146,6 +146,14 @@ def test_another_problem_of_the_same_commit_is_added_and_the_same_one_replaced(t
     assert [(e.version, e.figures.registers_per_thread) for e in point.result.entries] == [("v9", 99), ("v8", 90)]
 
 
+@pytest.mark.parametrize(("code", "machine", "kept"), [("old", None, True), ("new", None, False), ("old", "h", False)])
+def test_samples_stay_with_the_same_code_and_machine(tmp_path, code, machine, kept):
+    history.keep(result(entry(samples=samples())), tmp_path)
+    history.keep(result(entry(code=code), machine=machine), tmp_path)
+    (point,) = history.load(tmp_path, "blackwell_gemm", [Commit("a" * 40, "", "")]).points
+    assert (point.result.entries[0].samples is not None) == kept
+
+
 def test_a_kept_file_that_is_broken_is_named_and_left_out(tmp_path):
     history.keep(result(entry()), tmp_path)
     next(tmp_path.rglob("*.json")).write_text("{}")
