@@ -184,7 +184,12 @@ def test_a_campaign_is_judged_and_its_tables_are_written(tmp_path, capsys):
     slow = {(one["kind"], one["planted"]): one for one in found["found"]}
     for (_, planted), one in slow.items():
         assert one["reasons"] == {"slower": one["trials"]}, planted
-    assert len(slow) == 8
+    assert len(slow) == 10
+    for planted, fewest in ((0.01, 14), (0.05, 26)):
+        each = [
+            one["trials"] for (kind, of), one in slow.items() if of == planted and kind[0].isdigit() and one["apart"]
+        ]
+        assert slow["all problems, apart", planted]["trials"] == sum(each) >= fewest
     variants = {(one["problem"], one["variant"]): one for one in found["variants"]}
     assert variants["4096x4096x4096", "slow5"]["slowdown"] == pytest.approx(0.05, abs=0.002)
     assert {one["processes"] for one in variants.values()} == {135}
@@ -252,10 +257,15 @@ def test_windows_that_are_apart_share_no_process():
             seen.append(draws[0].places[: 2 * found[0][1]])
             return found
 
-    outcomes = Watched(1, 0.001, (lane,), seeded())._windows(lane, "base", "null", list)
+    rated = Watched(1, 0.001, (lane,), seeded())
+    outcomes = rated._windows(lane, "base", "null", list)
     places = [place for window in seen for place in window]
     assert len(places) == len(set(places))
     assert len(outcomes) == 7
+    seen.clear()
+    rated.planted(lane, "slow5")
+    of_variant = [place for window in seen for i, place in enumerate(window) if i % 4 in (1, 2)]
+    assert len(of_variant) == len(set(of_variant)) >= 8 * 13
 
 
 WRONG = [

@@ -7,7 +7,8 @@ never both from one process. The first processes give the machine's null floor a
     resampled   any pairs of neighbours, in their order: more comparisons, which share processes
 
 A null window gives several comparisons of the same code: base with null, null with base, and each slowed variant with
-itself, from the first process on, for none of these gives a floor. They share processes but no measurement.
+itself, from the first process on, for none of these gives a floor. They share processes but no measurement. So do
+the two comparisons that a window gives of a slowed variant: with base, and, by other processes of it, with null.
 A planted row is judged among 17 null ones, as in a campaign of 9 versions on 2 problems; a null one alone, which
 raises an alarm the soonest.
 """
@@ -127,7 +128,10 @@ def study(found: Pools, resampled: int, seed: int, say: Callable[[str], None]) -
         for variant in lane.planted:
             if variant not in (BASE, NULL):
                 planted += [rated.planted(lane, variant), rated.planted(lane, variant, resampled)]
-    null.append(_sum("all problems, apart", [one for one in null if one.apart]))
+    null.append(_sum("all problems, apart", 0.0, [one for one in null if one.apart]))
+    for fraction in sorted({one.planted for one in planted}):
+        each = [one for one in planted if one.apart and one.planted == fraction]
+        planted.append(_sum("all problems, apart", fraction, each))
     variants = [_variant(lane, variant) for lane in all_lanes for variant in lane.planted]
     units = {lane.problem: CYCLES if lane.clocked else IN_SECONDS for lane in all_lanes}
     return Measured(floor, units, tuple(variants), tuple(null), (rated.campaigns(resampled),), tuple(planted))
@@ -152,7 +156,8 @@ class _Rated:
             outcomes = [self._judge([draw])[0] for draw in draws]
         else:
             itself = [(variant, variant) for variant in lane.planted if variant not in (BASE, NULL)]
-            outcomes = [o for way in (*_ways(), *itself) for o in self._windows(lane, *way, list)]
+            outcomes = [o for way in _ways() for o in self._windows(lane, *way, list)]
+            outcomes += [o for way in itself for o in self._windows(lane, *way, list, 0)]
         return _count(f"{lane.problem}, {'resampled' if resampled else 'apart'}", 0.0, outcomes, not resampled)
 
     def planted(self, lane: Lane, variant: str, resampled: int = 0) -> Rates:
@@ -160,7 +165,9 @@ class _Rated:
             rows = [[self._any(lane, BASE, variant), *self._others()] for _ in range(resampled)]
             outcomes = [self._judge(row)[0] for row in rows]
         else:
+            # two places on, the variant is measured by the processes that it is not in the first time
             outcomes = self._windows(lane, BASE, variant, self._others)
+            outcomes += self._windows(lane, NULL, variant, self._others, FOR_THE_FLOOR + 2)
         kind = f"{lane.problem}, {'resampled' if resampled else 'apart'}"
         return _count(kind, lane.planted[variant], outcomes, not resampled)
 
@@ -188,10 +195,11 @@ class _Rated:
         chosen = np.sort(self.rng.choice(neighbours, count, replace=False))
         return Draw(lane, base, head, tuple(int(start + 2 * i + j) for i in chosen for j in (0, 1)))
 
-    def _windows(self, lane: Lane, base: str, head: str, others: Callable[[], list[Draw]]) -> list[tuple[Finding, int]]:
+    def _windows(
+        self, lane: Lane, base: str, head: str, others: Callable[[], list[Draw]], start: int = FOR_THE_FLOOR
+    ) -> list[tuple[Finding, int]]:
         """One window after the other, until too few processes are left for a row of all looks."""
         outcomes = []
-        start = 0 if base == head else FOR_THE_FLOOR
         while start + 2 * Policy().min_processes <= len(lane):
             places = range(start, min(start + 2 * Policy().max_processes, len(lane)))
             finding, used = self._judge([Draw(lane, base, head, tuple(places)), *others()])[0]
@@ -208,12 +216,12 @@ def _count(kind: str, planted: float, outcomes: Sequence[tuple[Finding, int]], a
     return Rates(kind, planted, len(outcomes), dict(counts), mean, apart)
 
 
-def _sum(kind: str, each: Sequence[Rates]) -> Rates:
+def _sum(kind: str, planted: float, each: Sequence[Rates]) -> Rates:
     trials = sum(one.trials for one in each)
     counts: Counter[str] = Counter()
     for one in each:
         counts.update(one.reasons)
-    return Rates(kind, 0.0, trials, dict(counts), sum(one.pairs * one.trials for one in each) / max(trials, 1))
+    return Rates(kind, planted, trials, dict(counts), sum(one.pairs * one.trials for one in each) / max(trials, 1))
 
 
 def _variant(lane: Lane, variant: str) -> Variant:
