@@ -19,7 +19,7 @@ from rich.text import Text
 from . import compare, records, results
 from .compare import INVALID, PASS, REASONS, REGRESSION, UNDECIDED, Comparison, Finding, Row, Verdict
 from .policy import Policy
-from .results import Origin, ResultSet
+from .results import CLEAN, Origin, ResultSet
 from .trades import KEY, Trade, Unused, trades
 
 SCHEMA = 1
@@ -34,7 +34,7 @@ _STYLES = {PASS: "green", UNDECIDED: "yellow", REGRESSION: "red", INVALID: "bold
 
 @dataclass(frozen=True)
 class GateReport:
-    """What the gate found. base and head are None where a file could not be read."""
+    """What the gate found. base and head are None where a file could not be read; clean: known right at head."""
 
     base: Origin | None
     head: Origin | None
@@ -42,6 +42,7 @@ class GateReport:
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
     unused: tuple[Unused, ...]
+    clean: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -109,7 +110,8 @@ def run(
         )
     origins = [side.origin if side is not None else None for side in read]
     findings = (*refused, *found.findings)
-    return GateReport(origins[0], origins[1], policy, findings, found.rows, (*found.unused, *malformed))
+    clean = dict.fromkeys(e.version for e in after.entries if e.correctness == CLEAN) if after is not None else ()
+    return GateReport(origins[0], origins[1], policy, findings, found.rows, (*found.unused, *malformed), tuple(clean))
 
 
 def to_json(report: GateReport) -> str:
@@ -132,6 +134,7 @@ def to_json(report: GateReport) -> str:
             }
             for row in report.worst_first
         ],
+        "clean": list(report.clean),
         "unused_trailers": records.to_plain(report.unused),
     }
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -204,6 +207,8 @@ def remarks(report: GateReport) -> Iterator[str]:
     """What belongs to no row, or to be done about one."""
     for finding in report.findings:
         yield f"{finding.verdict}: {say(finding)}"
+    if report.clean:
+        yield f"the correctness matrix is clean at head for {', '.join(report.clean)}"
     for trailer in report.unused:
         yield f"unused trailer '{KEY}: {trailer.text}': {trailer.why}"
     wanted = {

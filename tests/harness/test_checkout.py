@@ -100,6 +100,7 @@ def test_changed_code_goes_through_the_matrix_and_passes_if_it_is_clean(commit):
     commit("faster", kernels=FASTER)
     assert gate() == 0
     assert "s1" in Path("reports/gate-correctness.log").read_text()
+    assert "the correctness matrix is clean at head for s1" in Path("reports/gate.md").read_text()
     assert results.read(Path("reports/gate-head.json")).entries[0].correctness == "clean"
 
 
