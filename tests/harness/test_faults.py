@@ -56,7 +56,7 @@ def test_a_fault_is_caught_only_if_every_tool_expected_objected():
     assert not row(expected=()).ok
 
 
-@pytest.mark.parametrize("verdict", ["clean", "broken", "timeout"])
+@pytest.mark.parametrize("verdict", ["clean", "broken", "timeout", "crash", "incomplete"])
 def test_a_kernel_that_was_not_judged_is_not_a_fault_that_was_caught(verdict):
     assert not campaign.catches(Finding(verdict, "why"))
 

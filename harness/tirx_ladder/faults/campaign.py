@@ -138,8 +138,8 @@ class Campaign:
 
 
 def catches(finding: Finding) -> bool:
-    """Whether a finding shows the fault: a kernel that did not build, or only ran into a limit, was never judged."""
-    return finding.verdict not in (CLEAN, "broken", "timeout")
+    """Whether a finding shows the fault: what did not build, crashed or was not judged to its end shows nothing."""
+    return finding.verdict not in (CLEAN, "broken", "timeout", "crash", "incomplete")
 
 
 def _mark(caught: bool, expected: bool) -> str:
