@@ -5,7 +5,7 @@ Nothing here judges a time: pytest-benchmark shows, saves and compares runs (doc
 
 import pytest
 
-from tirx_ladder import cubin, ladder, simulate
+from tirx_ladder import cubin, ladder, simulate, toolchain
 
 LADDER = ladder.load("blackwell_gemm")
 PROBLEM = ladder.Problem(4096, 4096, 4096)
@@ -50,7 +50,9 @@ def test_cubin(benchmark, name, tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.benchmark(group="one case on the simulator, built before")
-def test_simulated_case(benchmark):
+def test_simulated_case(benchmark, monkeypatch):
+    for name, value in toolchain.worker_environment().items():  # or it would build engines of its own
+        monkeypatch.setenv(name, value)
     job = simulate.Job("blackwell_gemm", "v4", 128, 128, 128, None, "numerics", ("exact",))
     outcome = benchmark.pedantic(simulate.run, [job, lambda stage: None], **ROUNDS)
     assert outcome.of("exact").verdict == simulate.CLEAN
