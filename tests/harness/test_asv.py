@@ -389,3 +389,33 @@ def test_this_machine_gets_gpu_and_driver_as_facets_and_says_none_without(tmp_pa
     known = asv_results.register()
     assert (known["gpu"], known["driver"]) == ("none", "none")
     assert json.loads((tmp_path / ".asv-machine.json").read_text())[known["machine"]] == known
+
+
+RUNTIME = "def require(arch): pass\n"
+NO_GPU = "from tirx_ladder.ladder import UsageError\ndef require(arch): raise UsageError('no GPU here')\n"
+BENCH = """
+from types import SimpleNamespace as N
+def from_ladder(loaded, problem, folder, say): return []
+def run(items, *, ladder, processes, witness, say):
+    clean = [N(seconds=(1e-4, 1.1e-4, 3e-4), marks=())] * processes
+    throttled = [*clean[1:], N(seconds=(1e-4,), marks=("throttled: hot",))]
+    problem = N(flops=11e7)
+    by_name = {"v1": clean, "v2": throttled, "cuBLAS": clean}
+    series = [N(version=name, processes=processes) for name, processes in by_name.items()]
+    return N(rows=[N(version=v, problem=problem) for v in ("v1", "v2")]), N(series=series)
+"""
+
+
+def test_on_a_gpu_a_time_is_the_medians_of_processes_and_a_spoilt_one_fails_by_its_mark(tmp_path):
+    ladder = LADDER.replace("class Ladder:", "class Ladder:\n    arch = 'sm_100a'")
+    modules = COMMIT | {"ladder": ladder, "bench": BENCH, "runtime": RUNTIME}
+    one, two, three = at_commit(tmp_path, modules, "device_cache", ("v1", "v2", "v3"))
+    assert one == {"time": {"samples": [1.1e-4] * 7, "number": 1}, "tflops": pytest.approx(1.0)}
+    assert "6 of 7 processes are clean: throttled: hot" in two
+    assert three == {}
+
+
+def test_without_a_gpu_for_the_ladder_there_is_no_time(tmp_path):
+    ladder = LADDER.replace("class Ladder:", "class Ladder:\n    arch = 'sm_100a'")
+    modules = COMMIT | {"ladder": ladder, "bench": BENCH, "runtime": NO_GPU}
+    assert at_commit(tmp_path, modules, "device_cache", ("v1",)) == [{}]
