@@ -85,11 +85,9 @@ class Item:
 
 
 def from_folder(folder: Path) -> tuple[str, list[Item]]:
-    """The bundles in a folder, and their ladder if it says: one bundle, a matrix, or a folder of bundles."""
-    ladder = ""
+    """The bundles in a folder, and the name of their ladder: one bundle, a matrix, or a folder of bundles."""
     if (folder / bundle.MANIFEST).is_file() or (folder / matrix.INDEX).is_file():
         with matrix.opened(folder) as (index, place):
-            ladder = index.ladder
             places = [place / row.folder for row in index.rows if row.folder is not None]
     elif folder.is_dir():
         places = sorted(path.parent for path in folder.glob(f"*/{bundle.MANIFEST}"))
@@ -98,7 +96,10 @@ def from_folder(folder: Path) -> tuple[str, list[Item]]:
     if not places:
         raise UsageError(f"no bundles in {folder}: build some with 'tirx-ladder bundle'")
     found = [(bundle.verify(place), place) for place in places]
-    return ladder, [Item(manifest.version, manifest.problem, place) for manifest, place in found]
+    ladders = {manifest.source.ladder for manifest, _ in found}
+    if len(ladders) > 1:
+        raise UsageError(f"{folder} holds bundles of {' and '.join(sorted(ladders))}: those of one ladder are wanted")
+    return ladders.pop(), [Item(manifest.version, manifest.problem, place) for manifest, place in found]
 
 
 def from_ladder(ladder: Ladder, problem: Problem, folder: Path, say: Callable[[str], None]) -> list[Item]:

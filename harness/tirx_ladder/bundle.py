@@ -18,7 +18,7 @@ from . import elf, git, records
 from .build import Build, BuildError, Launch
 from .ladder import KernelVersion, Problem, UsageError
 
-SCHEMA = 2
+SCHEMA = 3
 LIBRARY, CUBIN, MANIFEST = "library.so", "kernel.cubin", "manifest.json"
 
 
@@ -45,8 +45,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the version that was compiled comes from: the commit of its checkout, None where it is in none."""
+    """Where the version that was compiled comes from: its ladder's name, and the commit of the checkout, if any."""
 
+    ladder: str
     commit: str | None
     dirty: bool
 
@@ -175,8 +176,8 @@ def _source(version: KernelVersion) -> Source:
     try:
         commit, dirty = git.state(version.source)
     except UsageError:  # a ladder outside any checkout is no fault
-        return Source(None, dirty=False)
-    return Source(commit, dirty)
+        commit, dirty = None, False
+    return Source(version.ladder_name, commit, dirty)
 
 
 def record(path: Path) -> FileRecord:

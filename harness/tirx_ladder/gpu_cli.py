@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import bench, build, bundle, carry, device, inputs, ladder, matrix, measure, runtime
+from . import bench, build, bundle, carry, correctness, device, inputs, ladder, matrix, measure, runtime
 from .ladder import Problem, UsageError
 
 OK, NOT_CLEAN = 0, 1
@@ -116,7 +116,7 @@ def _bench(options: argparse.Namespace) -> int:
             spec, items = bench.from_folder(options.bundles)
         else:
             loaded = ladder.load(options.ladder)
-            spec = loaded.spec
+            spec = correctness.name_of(loaded.spec)
             runtime.require(loaded.arch, options.gpu)
             problem = Problem(options.m, options.n, options.k)
             items = bench.from_ladder(loaded, problem, Path(folder), _say)

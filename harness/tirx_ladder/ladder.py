@@ -161,6 +161,12 @@ class KernelVersion:
         return tuple(tuple(order[c::clusters]) for c in range(clusters))
 
     @property
+    def ladder_name(self) -> str:
+        """The name of the package or file that the ladder is."""
+        package = self.source.parent
+        return package.name if (package / "__init__.py").is_file() else self.source.stem
+
+    @property
     def source(self) -> Path:
         """The file that the kernel is written in."""
         return Path(inspect.getsourcefile(self.build) or "<unknown>")

@@ -255,7 +255,7 @@ def test_a_file_that_is_not_the_manifests_is_refused_by_name(damaged, name):
         (lambda m: {k: v for k, v in m.items() if k != "launch"}, "key 'launch' is missing"),
         (lambda m: m | {"sm_count": "148"}, 'sm_count: "148", an integer is wanted'),
         (lambda m: m | {"sm_count": True}, "sm_count: true, an integer is wanted"),
-        (lambda m: m | {"schema": 1}, "schema 1, and this tirx-ladder reads schema 2"),
+        (lambda m: m | {"schema": 1}, "schema 1, and this tirx-ladder reads schema 3"),
         (lambda m: m | {"problem": {"m": 0, "n": 1, "k": 1}}, "M = 0: a positive integer is wanted"),
         (lambda m: m | {"launch": m["launch"] | {"grid": [1, 2]}}, "launch, grid: 2 values, 3 are wanted"),
         (lambda m: m | {"launch": m["launch"] | {"entry": "other"}}, "holds no kernel other"),

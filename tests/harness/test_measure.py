@@ -570,3 +570,14 @@ def test_a_version_that_takes_the_process_with_it_costs_only_its_own_row(small):
     assert (bad.seconds, bad.marks) == (None, ("error: the process that measured it did not answer",))
     assert (good.seconds, good.marks) == (1e-3, ())
     assert len(evidence.failures) == 1
+
+
+def test_a_bundle_names_its_ladder_and_a_bench_of_two_ladders_is_refused(small, tmp_path):
+    assert bench.from_folder(small)[0] == "small_ladder"
+    for name in ("a", "b"):
+        measure.shutil.copytree(small, tmp_path / name)
+    manifest = bundle.load_manifest(small)
+    other = dataclasses.replace(manifest, source=dataclasses.replace(manifest.source, ladder="other"))
+    records.write(other, tmp_path / "b" / bundle.MANIFEST)
+    with pytest.raises(UsageError, match="bundles of other and small_ladder"):
+        bench.from_folder(tmp_path)
