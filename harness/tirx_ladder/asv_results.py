@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -154,6 +155,7 @@ def _of(run: Run, version: str, problem: str) -> tuple[tuple[float, ...], float]
     return None
 
 
+@cache
 def discover(suite: Path) -> dict[str, dict[str, Any]]:
     """The benchmarks of a suite, by name, as asv finds them; in a process of its own, for it imports them."""
     from asv import runner
