@@ -150,7 +150,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"tirx_ladder.{name}")
     except ModuleNotFoundError as error:
-        if error.name in ("tirx_ladder", f"tirx_ladder.{name}"):
+        if f"tirx_ladder.{name}.".startswith(f"{error.name}."):
             raise LacksError from None
         raise
 
@@ -218,7 +218,7 @@ def _host(version: Any, problem: Any) -> Figures:
 
 def _measured(ladder: str) -> dict[str, Figures | str]:
     """The times of a ladder's versions. Raises LacksError without a GPU of its architecture, or a commit's bench."""
-    bench, vocabulary, runtime = _module("bench"), _module("ladder"), _module("runtime")
+    bench, vocabulary, runtime = _module("gpu.bench"), _module("ladder"), _module("gpu.runtime")
     if importlib.util.find_spec(ladder) is None:
         raise LacksError
     loaded = vocabulary.load(ladder)

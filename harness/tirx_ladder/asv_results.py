@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from . import bench, machine, records, results
+from . import records, results
+from .gpu import bench, machine
 from .ladder import Problem, UsageError
 
 SAMPLES = 7

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from . import build, bundle, correctness, ladder, matrix, profile, results, toolchain
+from . import build, bundle, correctness, ladder, profile, results, toolchain
 from .correctness import Correctness
 from .git import worktree
+from .gpu import matrix
 from .ladder import Problem, UsageError
 from .results import Entry, Origin
 

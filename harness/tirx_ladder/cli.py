@@ -15,25 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import (
-    cases,
-    check,
-    commits,
-    gate,
-    git,
-    gpu_cli,
-    history,
-    ladder,
-    packed,
-    pages,
-    pool,
-    profile,
-    profile_tables,
-    results,
-    runtime,
-    toolchain,
-)
+from . import cases, check, commits, gate, git, ladder, packed, pages, pool, profile, results, toolchain
 from .faults.catalogue import FAULTS
+from .gpu import commands as gpu_cli
+from .gpu import runtime
+from .pages import history
+from .profile import tables as profile_tables
 
 OK, NOT_CLEAN, USAGE = 0, 1, 2
 """Exit codes, fixed: everything clean; something was found; what was asked for cannot be done as asked."""
@@ -292,7 +279,7 @@ def _saying() -> Iterator[Callable[[str], None]]:
 
 
 def _make_report(options: argparse.Namespace) -> int:
-    from . import report  # matplotlib is for this command alone
+    from .pages import index as report  # matplotlib is for this command alone
 
     benches = options.bench or [path for path in (options.write / "bench.json",) if path.is_file()]
     print(report.write(options.write, Path.cwd(), benches))

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import checkout, correctness, gate, git, history, packed, policy, results
+from . import checkout, correctness, gate, git, packed, policy, results
 from .checkout import Say
 from .compare import Finding
 from .correctness import CLEAN, INCOMPLETE, Correctness, Judged
 from .gate import GateReport
 from .ladder import Problem, UsageError
+from .pages import history
 from .results import ResultSet
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import compare, correctness, device, gate, inputs, measure, records, results, runtime
+from . import compare, correctness, gate, records, results
 from .compare import Key
+from .compare.reasons import Finding
 from .gate import GateReport
+from .gpu import device, inputs, measure, runtime
+from .gpu.measure import Options
 from .ladder import Problem, UsageError
-from .measure import Options
 from .policy import Policy
-from .reasons import Finding
 from .results import Entry, ResultSet, Samples
 from .trades import trades
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import pytest
 
-from . import cases, correctness, device, device_matrix, ladder, toolchain
+from . import cases, correctness, ladder, toolchain
 from .check import Judge, Verdict
+from .gpu import device, device_matrix
 from .pool import Pool, default_workers, describe, pending
 from .simulate import CLEAN, TOOLS, Finding, Outcome
 

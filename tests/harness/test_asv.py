@@ -19,7 +19,8 @@ from asv.util import load_json
 from asv_history import HERE, asv, filed, measured, result_set
 from result_sets import P
 
-from tirx_ladder import asv_results, bench, machine, measure
+from tirx_ladder import asv_results
+from tirx_ladder.gpu import bench, machine, measure
 from tirx_ladder.ladder import UsageError
 
 CONFIGURATION = load_json(str(HERE / "asv.conf.json"), js_comments=True)
@@ -220,8 +221,9 @@ COMMIT = {"ladder": LADDER, "build": BUILD.replace("CACHED", "False"), "profile"
 def at_commit(place, modules, cache, versions=("v1",)):
     """What a setup_cache of the suite finds with the package of a commit that has these modules, and no others."""
     for name, text in modules.items():
-        (place / "tirx_ladder").mkdir(exist_ok=True)
-        (place / "tirx_ladder" / f"{name}.py").write_text(text)
+        file = place / "tirx_ladder" / f"{name}.py"
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(text)
     (place / "blackwell_gemm").mkdir()
     (place / "blackwell_gemm" / "__init__.py").touch()
     code = (
@@ -408,7 +410,7 @@ def run(items, *, ladder, processes, witness, say):
 
 def test_on_a_gpu_a_time_is_the_medians_of_processes_and_a_spoilt_one_fails_by_its_mark(tmp_path):
     ladder = LADDER.replace("class Ladder:", "class Ladder:\n    arch = 'sm_100a'")
-    modules = COMMIT | {"ladder": ladder, "bench": BENCH, "runtime": RUNTIME}
+    modules = COMMIT | {"ladder": ladder, "gpu/bench": BENCH, "gpu/runtime": RUNTIME}
     one, two, three = at_commit(tmp_path, modules, "device_cache", ("v1", "v2", "v3"))
     assert one == {"time": {"samples": [1.1e-4] * 7, "number": 1}, "tflops": pytest.approx(1.0)}
     assert "6 of 7 processes are clean: throttled: hot" in two
@@ -417,5 +419,5 @@ def test_on_a_gpu_a_time_is_the_medians_of_processes_and_a_spoilt_one_fails_by_i
 
 def test_without_a_gpu_for_the_ladder_there_is_no_time(tmp_path):
     ladder = LADDER.replace("class Ladder:", "class Ladder:\n    arch = 'sm_100a'")
-    modules = COMMIT | {"ladder": ladder, "bench": BENCH, "runtime": NO_GPU}
+    modules = COMMIT | {"ladder": ladder, "gpu/bench": BENCH, "gpu/runtime": NO_GPU}
     assert at_commit(tmp_path, modules, "device_cache", ("v1",)) == [{}]

@@ -11,7 +11,8 @@ import gpu
 import numpy as np
 import pytest
 
-from tirx_ladder import build, bundle, device, device_worker, ladder, matrix, oracle, records, runtime
+from tirx_ladder import build, bundle, ladder, oracle, records
+from tirx_ladder.gpu import device, device_worker, matrix, runtime
 
 HANG_S = 3
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tirx_ladder import slowdown
+from tirx_ladder.compare import slowdown
+from tirx_ladder.compare.measured import Timed, unfit
 from tirx_ladder.false_alarms import __main__ as command
 from tirx_ladder.false_alarms import drawn, pools, rates, simulated
 from tirx_ladder.ladder import UsageError
-from tirx_ladder.measured import Timed, unfit
 from tirx_ladder.policy import Policy
 from tirx_ladder.results import Process, Samples
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tirx_ladder import machine
+from tirx_ladder.gpu import machine
 from tirx_ladder.ladder import UsageError
 
 sys.path.insert(0, str(Path(__file__).parent / "fake_gpu"))

@@ -10,9 +10,10 @@ import gpu
 import numpy as np
 import pytest
 
-from tirx_ladder import bench, build, bundle, gate_pool, inputs, machine, measure, plant, records, results, timing
+from tirx_ladder import build, bundle, records, results
+from tirx_ladder.gpu import bench, gate_pool, inputs, machine, measure, plant, timing
+from tirx_ladder.gpu.measure import MeasureError, Options
 from tirx_ladder.ladder import Problem, UsageError
-from tirx_ladder.measure import MeasureError, Options
 
 H200 = machine.Gpu("NVIDIA H200", "GPU-fake", "580.1", 132, 989.4, 4.8e12)
 STATE = machine.State("before", 1980, 3201, 90.0, 700.0, 35, ("power cap",), (), 0)
@@ -48,7 +49,7 @@ def planted(built, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """As if a GPU of the small bundle's kind were here: what asks the driver is in the processes, which are faked."""
-    monkeypatch.setattr("tirx_ladder.runtime.require", lambda arch, ordinal=0: None)
+    monkeypatch.setattr("tirx_ladder.gpu.runtime.require", lambda arch, ordinal=0: None)
 
 
 def answer(job, seconds=lambda task: 1e-3, **changed):
@@ -544,7 +545,7 @@ def items(small, *names):
 
 
 def test_cublas_is_timed_in_every_process_and_set_beside_each_version(small, monkeypatch):
-    monkeypatch.setattr("tirx_ladder.device.require_torch", lambda: None)
+    monkeypatch.setattr("tirx_ladder.gpu.device.require_torch", lambda: None)
     fakes = Fakes(lambda job: answer(job, lambda task: 5e-4 if task.witness else 1e-3))
     report, evidence = bench.run(
         items(small, "v1", "v2"), processes=2, options=OPTIONS, start=fakes, say=lambda _: None

@@ -6,7 +6,8 @@ import gpu
 import pytest
 from result_sets import entry, result
 
-from tirx_ladder import bundle, commits, device, machine, measure, packed, policy, results, timing
+from tirx_ladder import bundle, commits, packed, policy, results
+from tirx_ladder.gpu import device, machine, measure, timing
 from tirx_ladder.ladder import UsageError
 
 H200 = machine.Gpu("NVIDIA H200", "GPU-fake", "580.1", 132, 989.4, 4.8e12)
@@ -22,7 +23,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
-    monkeypatch.setattr("tirx_ladder.runtime.require", lambda arch, ordinal=0: None)
+    monkeypatch.setattr("tirx_ladder.gpu.runtime.require", lambda arch, ordinal=0: None)
 
 
 class Machine:
@@ -144,7 +145,7 @@ def test_what_stood_against_the_evidence_when_it_was_packed_still_does(asked):
 def test_versions_that_the_simulator_does_not_know_are_judged_on_the_gpu_first(asked, monkeypatch, findings, verdict):
     results = (device.Result("s1-case", "s1", tuple(findings), 1.0),) if findings else ()
     report = device.Report(1, "l", "sm_90a", H200, ("oracle",), bool(findings), results)
-    monkeypatch.setattr("tirx_ladder.device.run", lambda *args, **kwargs: report)
+    monkeypatch.setattr("tirx_ladder.gpu.device.run", lambda *args, **kwargs: report)
     found, _ = run(asked(on_gpu=["s1"]), Machine())
     assert found.exit_code == verdict
 

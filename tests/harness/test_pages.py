@@ -6,11 +6,12 @@ from html.parser import HTMLParser
 import pytest
 from result_sets import P, broken, entry, result, samples
 
-from tirx_ladder import gate, history, pages, results
+from tirx_ladder import gate, pages, results
 from tirx_ladder.git import Commit
-from tirx_ladder.history import History, Point
+from tirx_ladder.pages import history
+from tirx_ladder.pages.history import History, Point
+from tirx_ladder.pages.sparks import HEIGHT, WIDTH, spark
 from tirx_ladder.policy import Policy
-from tirx_ladder.sparks import HEIGHT, WIDTH, spark
 
 HOSTILE = '<script>alert("x")</script> & {{ 7 * 7 }}'
 NONE = History((), ())

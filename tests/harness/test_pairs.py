@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tirx_ladder import pairs
+from tirx_ladder.compare import pairs
 
 EIGHT = np.array([0.003, -0.001, 0.002, 0.010, 0.001, 0.002, -0.002, 0.001])
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tirx_ladder import build, cubin, elf, ladder, occupancy, profile, profile_tables, sass
+from tirx_ladder import build, cubin, elf, ladder, profile
+from tirx_ladder.profile import occupancy, sass
+from tirx_ladder.profile import tables as profile_tables
 
 BLACKWELL = ladder.load()
 PROBLEM = ladder.Problem(512, 256, 2048)

@@ -7,10 +7,13 @@ import subprocess
 import pytest
 from result_sets import entry, result
 
-from tirx_ladder import bench, changepoints, cli, git, history, plots, records, report
+from tirx_ladder import cli, git, records
 from tirx_ladder.git import Commit
+from tirx_ladder.gpu import bench
+from tirx_ladder.gpu.machine import Gpu
 from tirx_ladder.ladder import Problem
-from tirx_ladder.machine import Gpu
+from tirx_ladder.pages import changepoints, history, plots
+from tirx_ladder.pages import index as report
 
 P = Problem(4096, 4096, 4096)
 PNG = b"\x89PNG\r\n\x1a\n"

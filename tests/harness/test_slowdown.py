@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from result_sets import P, samples
 from scipy import stats
 
-from tirx_ladder import pairs, slowdown
-from tirx_ladder.measured import Timed
+from tirx_ladder.compare import pairs, slowdown
+from tirx_ladder.compare.measured import Timed
 from tirx_ladder.policy import Policy
 from tirx_ladder.results import Process, Samples
 

@@ -22,12 +22,12 @@ from statistics import median, stdev
 
 import numpy as np
 
-from .. import slowdown
+from ..compare import slowdown
+from ..compare.measured import CYCLES, Timed
+from ..compare.measured import SECONDS as IN_SECONDS
+from ..compare.reasons import Finding
 from ..ladder import UsageError
-from ..measured import CYCLES, Timed
-from ..measured import SECONDS as IN_SECONDS
 from ..policy import Policy
-from ..reasons import Finding
 from ..results import SECONDS, Process, Samples
 from .pools import BASE, NULL, Lane, Pools, lanes
 from .rates import Rates

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from .. import machine, records
+from .. import records
+from ..compare.measured import sound
+from ..gpu import machine
 from ..ladder import UsageError
-from ..measured import sound
 from ..results import Process
 
 SCHEMA = 1

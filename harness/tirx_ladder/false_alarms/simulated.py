@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import pairs
+from ..compare import pairs
+from ..compare.slowdown import ACCUSATION, SUSPICION
 from ..policy import Policy
-from ..slowdown import ACCUSATION, SUSPICION
 from .rates import Rates
 
 ROWS = 18

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from . import build, bundle, inputs, machine, matrix, measure, records, results, runtime
-from .ladder import Ladder, Problem, UsageError
+from .. import build, bundle, records, results
+from ..ladder import Ladder, Problem, UsageError
+from . import inputs, machine, matrix, measure, runtime
 from .measure import MeasureError, Options
 from .timing import Answer, Job, Task
 

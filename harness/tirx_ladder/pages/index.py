@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import bench, git, history, pages, plots, records
-from .correctness import name_of
-from .git import Commit
-from .ladder import Problem, UsageError
+from .. import git, pages, records
+from ..correctness import name_of
+from ..git import Commit
+from ..gpu import bench
+from ..ladder import Problem, UsageError
+from . import history, plots
 
 SCHEMA = 1
 BENCHES = "bench-history"

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import build, cubin, elf, occupancy, records, sass
-from .build import Build, Launch
-from .ladder import KernelVersion, Ladder, Problem, UsageError
+from .. import build, cubin, elf, records
+from ..build import Build, Launch
+from ..ladder import KernelVersion, Ladder, Problem, UsageError
+from . import occupancy, sass
 from .traffic import traffic
 
 SCHEMA = 1

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import bench, build, bundle, carry, correctness, device, inputs, ladder, matrix, measure, runtime
-from .ladder import Problem, UsageError
+from .. import build, bundle, correctness, ladder
+from ..ladder import Problem, UsageError
+from . import bench, carry, device, inputs, matrix, measure, runtime
 
 OK, NOT_CLEAN = 0, 1
 SIZES = ("m", "n", "k")

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from . import records
-from .profile import SOURCES, Profile, ProfileSet
+from .. import records
+from . import SOURCES, Profile, ProfileSet
 
 COLUMNS: dict[str, Callable[[Profile], object]] = {
     "version": lambda p: p.version,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .ladder import UsageError
+from ..ladder import UsageError
 
 REASONS = {  # nvml.h, nvmlClocksEventReasons
     0x1: "idle",

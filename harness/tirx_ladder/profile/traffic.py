@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import tir
-from .lint.events import events_by_statement
+from .. import tir
+from ..lint.events import events_by_statement
 
 _UNROLLED = 3  # tvm.tirx.ForKind.UNROLLED
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .ladder import UsageError
+from ..ladder import UsageError
 
 PARTS: dict[str, Callable[[str], bool]] = {  # distribution → which of its files, by path
     "apache-tvm": lambda path: path.startswith("tvm/lib/libtvm_runtime") and "extra" not in path,
@@ -52,7 +52,7 @@ def assemble(out: Path) -> int:
             for relative, path in found.items():
                 (made / relative).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, made / relative)
-        own = Path(__file__).parent
+        own = Path(__file__).parents[1]
         shutil.copytree(own, made / own.name, ignore=shutil.ignore_patterns("__pycache__"))
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         made.replace(out)

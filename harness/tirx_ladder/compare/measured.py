@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .ladder import Problem
-from .policy import Policy
+from ..ladder import Problem
+from ..policy import Policy
+from ..results import Process, Samples
 from .reasons import Finding
-from .results import Process, Samples
 
 SECONDS, CYCLES = "seconds", "cycles"
 """Figures of a row: which of the two was judged (slowdown.py)."""

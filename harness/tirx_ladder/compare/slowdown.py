@@ -33,11 +33,11 @@ from statistics import median
 
 import numpy as np
 
+from ..policy import FEWEST_PROCESSES, Policy
+from ..results import Process
 from . import pairs
 from .measured import CYCLES, SECONDS, Timed, sound
-from .policy import FEWEST_PROCESSES, Policy
 from .reasons import Finding
-from .results import Process
 
 PLAIN = 0.025
 """Either end of a plain 95 % interval: not what a row is judged by, but what tells a small change from noise."""

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from . import oracle, runtime
-from .ladder import KernelVersion, Problem, UsageError
-from .worker import die_with_parent
+from .. import oracle
+from ..ladder import KernelVersion, Problem, UsageError
+from ..worker import die_with_parent
+from . import runtime
 
 CLEAN = "clean"
 

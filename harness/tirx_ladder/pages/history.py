@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from . import compare, results
-from .git import Commit
-from .ladder import Problem, UsageError
-from .results import Entry, ResultSet
+from .. import compare, results
+from ..git import Commit
+from ..ladder import Problem, UsageError
+from ..results import Entry, ResultSet
 
 FOLDER = "history"
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .policy import Policy
+from ..policy import Policy
+from ..results import Figures
 from .reasons import Finding
-from .results import Figures
 
 
 @dataclass(frozen=True)

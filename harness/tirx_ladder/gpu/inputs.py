@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from . import oracle
-from .ladder import Problem, UsageError
+from .. import oracle
+from ..ladder import Problem, UsageError
 
 KINDS = ("normal", "zeros")
 """Random normal values; zeros only to show how much faster they run (fewer bits toggle, so the clock stays higher)."""

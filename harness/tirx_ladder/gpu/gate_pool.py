@@ -1,8 +1,8 @@
 """Pools of measured processes, for the proof of the gate: how often it is wrong can be drawn from them again and again.
 
-`python -m tirx_ladder.gate_pool BUNDLES OUT`: each of many fresh processes times every variant of every problem once,
-in a random order: the kernel itself (base), a copy of its bundle byte for byte (null), and the kernel with spins that
-make it slower by known fractions. It ends at a time limit, with what it has, and may be called again to go on.
+`python -m tirx_ladder.gpu.gate_pool BUNDLES OUT`: each of many fresh processes times every variant of every problem
+once, in a random order: the kernel itself (base), a copy of its bundle byte for byte (null), and the kernel with spins
+that make it slower by known fractions. It ends at a time limit, with what it has, and may be called again to go on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import bundle, inputs, machine, measure, plant, records, results, runtime
-from .false_alarms.pools import SCHEMA, Pool, Pools
-from .ladder import UsageError
+from .. import bundle, records, results
+from ..false_alarms.pools import SCHEMA, Pool, Pools
+from ..ladder import UsageError
+from . import inputs, machine, measure, plant, runtime
 from .measure import MeasureError, Options
 from .timing import Answer, Task
 
@@ -281,7 +282,7 @@ def summary(found: Pools) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit codes as tirx-ladder's: 0 all there, 1 not all, 2 usage."""
-    parser = argparse.ArgumentParser(prog="python -m tirx_ladder.gate_pool", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tirx_ladder.gpu.gate_pool", description=__doc__)
     parser.add_argument("bundles", type=Path, help="folder with PROBLEM/base and PROBLEM/planted")
     parser.add_argument("out", type=Path, help="JSON file, gone on with if it is there")
     parser.add_argument("--processes", type=int, default=120, help="of each pool (%(default)s)")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .trades import Trade
+from ..trades import Trade
 
 
 class Verdict(StrEnum):

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import build, bundle, cases, records
-from .ladder import Ladder, UsageError
+from .. import build, bundle, cases, records
+from ..ladder import Ladder, UsageError
 
 SCHEMA = 1
 INDEX = "index.json"

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import build, bundle, cubin, elf, records
-from .build import Build
-from .cuda_errors import CudaError
-from .ladder import DEFAULT_LADDER, BrokenVersionError, Problem, UsageError, load
+from .. import build, bundle, cubin, elf, records
+from ..build import Build
+from ..cuda_errors import CudaError
+from ..ladder import DEFAULT_LADDER, BrokenVersionError, Problem, UsageError, load
 
 NAME = "tirx_ladder_planted_cycles"
 MARK = 0x7469_7278_6C61_6464
@@ -78,7 +78,7 @@ def _place(image: bytes) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the bundles of a campaign: base and planted for each size."""
-    parser = argparse.ArgumentParser(prog="python -m tirx_ladder.plant", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tirx_ladder.gpu.plant", description=__doc__)
     parser.add_argument("version")
     parser.add_argument("out", type=Path, help="folder for PROBLEM/base and PROBLEM/planted")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192], help="of M, N and K (%(default)s)")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .elf import RESERVED_SMEM_BYTES
-from .ladder import UsageError
+from ..elf import RESERVED_SMEM_BYTES
+from ..ladder import UsageError
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are handed to a warp in units of so many (cuda_occupancy.h)

@@ -23,13 +23,13 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..ladder import Problem, UsageError
+from ..policy import Policy
+from ..results import CLEAN, Entry, ResultSet
+from ..trades import Trade, Unused
 from . import static_rules
-from .ladder import Problem, UsageError
 from .measured import CYCLES, SECONDS, Timed, unfit
-from .policy import Policy
 from .reasons import ACCEPTABLE, INVALID, PASS, REASONS, REGRESSION, UNDECIDED, Finding, Verdict, worst
-from .results import CLEAN, Entry, ResultSet
-from .trades import Trade, Unused
 
 __all__ = [
     "FIGURES", "INVALID", "PASS", "REASONS", "REGRESSION", "SECONDS", "UNDECIDED", "Comparison", "Finding", "Judge",

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from . import build, bundle, device, runtime
-from .cases import Case, Specialisation
+from .. import build, bundle
+from ..cases import Case, Specialisation
+from ..ladder import KernelVersion, Ladder, UsageError
+from . import device, runtime
 from .device_worker import Finding
-from .ladder import KernelVersion, Ladder, UsageError
 
 
 def architecture(ladder: Ladder, ordinal: int = 0) -> str:

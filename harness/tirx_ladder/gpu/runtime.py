@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import bundle
-from .ladder import Problem, UsageError
+from .. import bundle
+from ..ladder import Problem, UsageError
 
 LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
 CUDART = "libcudart.so.13"  # what libtvm_runtime_cuda.so of apache-tvm 0.27 is linked against

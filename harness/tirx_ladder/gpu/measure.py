@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import bundle, inputs, machine, records, results
-from .ladder import Problem, UsageError
+from .. import bundle, records, results
+from ..ladder import Problem, UsageError
+from . import inputs, machine
 from .timing import Answer, Job, Task, Timed
 
 PROTOCOL = 1
@@ -62,7 +63,7 @@ class Process:
         self._limit_s = limit_s
         self._errors = (self._folder / "errors").open("w+b")
         records.write(job, self._folder / "job.json")
-        words = [sys.executable, "-m", "tirx_ladder.timing", str(self._folder / "job.json"), str(self._answer)]
+        words = [sys.executable, "-m", "tirx_ladder.gpu.timing", str(self._folder / "job.json"), str(self._answer)]
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -261,7 +262,7 @@ class Comparison:
     @property
     def null_floor(self) -> float | None:
         """What the same code showed against itself (slowdown.py); None without NULL_PAIRS clean null pairs."""
-        from .slowdown import null_floor  # needs scipy, which processes that only measure do without
+        from ..compare.slowdown import null_floor  # needs scipy, which processes that only measure do without
 
         return null_floor(self.nulls.get("base", ()), self.nulls.get("head", ()))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .ladder import UsageError
+from ..ladder import UsageError
 
 INSTRUCTION_BYTES = 16  # Volta and later
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import jinja2
 
-from . import compare, gate
-from .gate import GateReport
+from .. import compare, gate
+from ..gate import GateReport
 from .history import History
 from .sparks import HEIGHT, WIDTH, spark
 
@@ -33,7 +33,7 @@ _SCALE = {"seconds": 1e6}
 def environment() -> jinja2.Environment:
     """The templates of this package, with escaping on and unknown names refused."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("tirx_ladder"),
+        loader=jinja2.PackageLoader("tirx_ladder.pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -17,9 +17,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from . import machine, matrix, records, runtime
+from .. import records
+from ..ladder import UsageError
+from . import machine, matrix, runtime
 from .device_worker import CLEAN, Finding, Job, main
-from .ladder import UsageError
 
 SCHEMA = 1
 LIMIT_S = 120.0

@@ -1,4 +1,4 @@
-"""The measuring process: `python -m tirx_ladder.timing JOB OUT` times kernels once each and writes what it saw.
+"""The measuring process: `python -m tirx_ladder.gpu.timing JOB OUT` times kernels once each and writes what it saw.
 
 A fresh process for each set of samples is what makes sets independent, so its start is kept cheap: no torch
 unless cuBLAS is asked for as a witness, inputs from files that every process of a campaign shares. It prepares
@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from . import inputs, machine, records, runtime
-from .worker import die_with_parent
+from .. import records
+from ..worker import die_with_parent
+from . import inputs, machine, runtime
 
 FLUSH_BYTES = 512 * 2**20
 """Written before each launch timed by events: many times the L2, and so long (0.1 ms or more) that the host has
@@ -179,7 +180,7 @@ def _bundles(job: Job) -> list[str]:
 
 
 def _problem(folder: str) -> Any:
-    from .bundle import load_manifest
+    from ..bundle import load_manifest
 
     return load_manifest(Path(folder)).problem
 
