@@ -415,7 +415,8 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
-from tirx_ladder import profile, profile_tables
+from tirx_ladder import profile
+from tirx_ladder.profile import tables as profile_tables
 print(profile_tables.markdown(profile.read(Path({str(whole)!r}))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

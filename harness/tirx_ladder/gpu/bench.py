@@ -238,12 +238,23 @@ def middle(processes: Sequence[results.Process]) -> float | None:
     return statistics.median(medians) if medians else None
 
 
+def cycles(evidence: Evidence, version: str, problem: Problem) -> float | None:
+    """The median, over processes, of their median cycles: seconds by the clock of each sample. None without clocks."""
+    (series,) = (s for s in evidence.series if (s.version, s.problem) == (version, problem))
+    medians = [
+        statistics.median(seconds * clock for seconds, clock in zip(process.seconds, process.clock_hz, strict=True))
+        for process in series.processes
+        if process.clock_hz
+    ]
+    return statistics.median(medians) if medians else None
+
+
 def table(report: Report, evidence: Evidence) -> Table:
     """The report for people."""
     gpu = report.gpu
     cap = "; power cap reached" if evidence.power_capped else ""
     made = Table(title=f"{gpu.name}, driver {gpu.driver}{cap}", box=None, pad_edge=False, title_justify="left")
-    for heading in ("version", "problem", "ms", "TFLOPS", "of cuBLAS", "of peak", "marks"):
+    for heading in ("version", "problem", "ms", "TFLOPS", "of cuBLAS", "in cycles", "of peak", "marks"):
         made.add_column(heading, justify="left" if heading in ("version", "problem", "marks") else "right")
     rows = [(row.version, row.problem, row.seconds, row.cublas_seconds, "; ".join(row.marks)) for row in report.rows]
     for problem in dict.fromkeys(row.problem for row in report.rows):
@@ -252,12 +263,14 @@ def table(report: Report, evidence: Evidence) -> Table:
             rows.append((CUBLAS, problem, beside, beside, ""))
     for version, problem, seconds, beside, marks in rows:
         tflops = None if seconds is None else problem.flops / seconds / 1e12
+        clocks = cycles(evidence, version, problem), None if beside is None else cycles(evidence, CUBLAS, problem)
         made.add_row(
             version,
             str(problem),
             "-" if seconds is None else f"{1e3 * seconds:.4f}",
             "-" if tflops is None else f"{tflops:.1f}",
             "-" if seconds is None or beside is None else f"{beside / seconds:.1%}",
+            "-" if clocks[0] is None or clocks[1] is None else f"{clocks[1] / clocks[0]:.1%}",
             "-" if tflops is None or gpu.peak_tflops is None else f"{tflops / gpu.peak_tflops:.1%}",
             marks,
         )
