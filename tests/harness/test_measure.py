@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tirx_ladder import build, bundle, records, results
-from tirx_ladder.gpu import bench, gate_pool, inputs, machine, measure, plant, timing
+from tirx_ladder.gpu import bench, gate_pool, inputs, jobs, machine, measure, plant
+from tirx_ladder.gpu import nvbench as nvbench_
 from tirx_ladder.gpu.measure import MeasureError, Options
 from tirx_ladder.ladder import Problem, UsageError
 
@@ -54,10 +55,10 @@ def here(monkeypatch):
 
 def answer(job, seconds=lambda task: 1e-3, **changed):
     timed = tuple(
-        timing.Timed(task.label, (seconds(task),) * job.samples, (1.5e9,) * job.samples, (), 0, None)
+        jobs.Timed(task.label, (seconds(task),) * job.samples, (1.5e9,) * job.samples, (), 0, None)
         for task in job.tasks
     )
-    made = timing.Answer(H200, (STATE, STATE), 1, timed, {}, {"tvm": "0.27"})
+    made = jobs.Answer(H200, (STATE, STATE), 1, timed, {}, {"tvm": "0.27"})
     return dataclasses.replace(made, **changed)
 
 
@@ -235,22 +236,22 @@ def prepared(launch=lambda: None):
         def __exit__(self, *_):
             return False
 
-    return timing.Prepared(timing.Task("a", "bundle", witness=False), launch, Stream)
+    return jobs.Prepared(jobs.Task("a", "bundle", witness=False), launch, Stream)
 
 
 def job(samples=4):
-    return timing.Job((), "store", "normal", 0, samples, 2, 0.0, "nvbench", False, 0)
+    return jobs.Job((), "store", "normal", 0, samples, 2, 0.0, "nvbench", False, 0)
 
 
 def test_nvbench_gives_every_sample_with_its_clock_and_drops_none_silently(monkeypatch, tmp_path):
     made = nvbench(monkeypatch, tmp_path, [1e-3, 2e-3, 3e-3], [1.5e9] * 3, launches=6)
     each, notes = prepared(), []
-    timing._nvbench(job(), None, [each], lambda: notes.append(1))
+    nvbench_.measure(job(), None, [each], lambda: notes.append(1))
     assert each.timed.seconds == (0.00100000005, 0.00200000009, 0.00300000003)  # float32, and no digit more
     assert each.timed.clock_hz == (1.5e9,) * 3
     assert each.timed.discarded == 1  # six launches, two to warm up, three samples
     assert len(notes) == 1
-    assert made[0].set["set_throttle_threshold"] == (timing.NO_DISCARD,)
+    assert made[0].set["set_throttle_threshold"] == (nvbench_.NO_DISCARD,)
     assert made[0].set["set_criterion_param_int64"] == ("target-samples", 4)
 
 
@@ -261,7 +262,7 @@ def test_a_launch_that_fails_under_nvbench_is_that_tasks_error_and_the_next_is_t
         raise RuntimeError("CUDA: illegal memory access")
 
     bad, good = prepared(fails), prepared()
-    timing._nvbench(job(), None, [bad, good], lambda: None)
+    nvbench_.measure(job(), None, [bad, good], lambda: None)
     assert bad.timed.error == "CUDA: illegal memory access"
     assert good.timed.error is None
 
@@ -269,9 +270,9 @@ def test_a_launch_that_fails_under_nvbench_is_that_tasks_error_and_the_next_is_t
 def test_tasks_of_a_process_take_turns_in_orders_that_favour_none(monkeypatch, tmp_path):
     made = nvbench(monkeypatch, tmp_path, [1e-3] * 2, [1.5e9] * 2, launches=4)
     several = [prepared() for _ in range(4)]
-    timing._nvbench(job(samples=10), None, several, lambda: None)
+    nvbench_.measure(job(samples=10), None, several, lambda: None)
     names = [benchmark.set["set_name"][0] for benchmark in made]
-    rounds = [[int(name[4]) for name in names if name.endswith(f"round {i}")] for i in range(timing.ROUNDS)]
+    rounds = [[int(name[4]) for name in names if name.endswith(f"round {i}")] for i in range(nvbench_.ROUNDS)]
     assert all(sorted(order) == [0, 1, 2, 3] for order in rounds)
     assert len({order[0] for order in rounds}) > 2
     assert all(len(each.timed.seconds) == 10 and not each.timed.discarded for each in several)
@@ -299,24 +300,24 @@ class Events:
 def test_events_are_set_beside_what_nvbench_says_of_the_very_same_launches(monkeypatch, tmp_path):
     made = nvbench(monkeypatch, tmp_path, [1e-3] * 4, [1.5e9] * 4, launches=5)
     each = prepared()
-    timing._nvbench(dataclasses.replace(job(), check=True), Events(2.2e-3), [each], lambda: None)
+    nvbench_.measure(dataclasses.replace(job(), check=True), Events(2.2e-3), [each], lambda: None)
     assert [benchmark.set["set_name"] for benchmark in made] == [("task0, round 0",), ("check of task0",)]
     assert each.timed.checked == ((1.1e-3, 0.00100000005),) * 4  # the fifth launch was to warm up
     assert "CUDA events say +10.0%" in measure.marks(
-        timing.Answer(H200, (STATE, STATE), 1, (), {}, {}), each.timed, OPTIONS
+        jobs.Answer(H200, (STATE, STATE), 1, (), {}, {}), each.timed, OPTIONS
     )
 
 
 def test_a_check_that_did_not_happen_is_a_mark():
-    good = timing.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, (), 0, None)
-    said = timing.Answer(H200, (STATE, STATE), 1, (), {}, {})
+    good = jobs.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, (), 0, None)
+    said = jobs.Answer(H200, (STATE, STATE), 1, (), {}, {})
     assert measure.marks(said, good, dataclasses.replace(OPTIONS, check=True)) == ("not checked by CUDA events",)
 
 
 def test_clocks_that_no_gpu_has_are_not_taken(monkeypatch, tmp_path):
     nvbench(monkeypatch, tmp_path, [1e-3], [0.0], launches=3)
     each = prepared()
-    timing._nvbench(job(), None, [each], lambda: None)
+    nvbench_.measure(job(), None, [each], lambda: None)
     assert each.timed.clock_hz == ()
 
 
@@ -358,16 +359,16 @@ def test_only_one_process_is_told_to_measure_while_the_next_one_gets_ready(small
         return answer(job)
 
     fakes = Fakes(reply)
-    task = timing.Task("a", str(small), witness=False)
-    jobs = [measure.job([task], tmp_path, OPTIONS) for _ in range(3)]
-    assert len(list(measure.in_turn(jobs, 1.0, start=fakes))) == 3
+    task = jobs.Task("a", str(small), witness=False)
+    several = [measure.job([task], tmp_path, OPTIONS) for _ in range(3)]
+    assert len(list(measure.in_turn(several, 1.0, start=fakes))) == 3
     assert started == [(0, 2), (1, 3), (2, 3)]
 
 
 def test_stopping_early_closes_the_process_that_waits(small, tmp_path):
     fakes = Fakes(one)
-    jobs = [measure.job([timing.Task("a", str(small), witness=False)], tmp_path, OPTIONS) for _ in range(3)]
-    turns = measure.in_turn(jobs, 1.0, start=fakes)
+    several = [measure.job([jobs.Task("a", str(small), witness=False)], tmp_path, OPTIONS) for _ in range(3)]
+    turns = measure.in_turn(several, 1.0, start=fakes)
     next(turns)
     turns.close()
     assert fakes.closed == 1
@@ -442,8 +443,8 @@ def test_bundles_for_two_problems_are_not_compared(small, tmp_path):
     ],
 )
 def test_samples_that_cannot_be_trusted_are_marked(timed, mark):
-    good = timing.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, ((1.004e-3, 1e-3),) * 4, 0, None)
-    said = timing.Answer(H200, (STATE, STATE), 1, (), {}, {})
+    good = jobs.Timed("a", (1e-3,) * 4, (1.5e9,) * 4, ((1.004e-3, 1e-3),) * 4, 0, None)
+    said = jobs.Answer(H200, (STATE, STATE), 1, (), {}, {})
     assert measure.marks(said, good, OPTIONS) == ()
     assert mark in measure.marks(said, dataclasses.replace(good, **timed), OPTIONS)
 

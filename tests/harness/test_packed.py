@@ -7,7 +7,7 @@ import pytest
 from result_sets import entry, result
 
 from tirx_ladder import bundle, commits, packed, policy, results
-from tirx_ladder.gpu import device, machine, measure, timing
+from tirx_ladder.gpu import device, jobs, machine, measure
 from tirx_ladder.ladder import UsageError
 
 H200 = machine.Gpu("NVIDIA H200", "GPU-fake", "580.1", 132, 989.4, 4.8e12)
@@ -43,8 +43,8 @@ class Machine:
                     raise measure.MeasureError("it ended before 'done'")
                 own = 1e-3 * (1 + 1e-4 * (number * 7 % 5))
                 seconds = own * (1 + owner.slower * (task.bundle.endswith("head")))
-                timed = timing.Timed(task.label, (seconds,) * 4, (1.5e9,) * 4, (), 0, None)
-                return timing.Answer(H200, (STATE,), 1, (timed,), {}, {})
+                timed = jobs.Timed(task.label, (seconds,) * 4, (1.5e9,) * 4, (), 0, None)
+                return jobs.Answer(H200, (STATE,), 1, (timed,), {}, {})
 
             def close(self):
                 pass

@@ -14,8 +14,8 @@ from rich.table import Table
 from .. import build, bundle, records, results
 from ..ladder import Ladder, Problem, UsageError
 from . import inputs, machine, matrix, measure, runtime
+from .jobs import Answer, Job, Task
 from .measure import MeasureError, Options
-from .timing import Answer, Job, Task
 
 SCHEMA = 1
 PROCESSES = 3

@@ -24,8 +24,8 @@ from .. import bundle, records, results
 from ..false_alarms.pools import SCHEMA, Pool, Pools
 from ..ladder import UsageError
 from . import inputs, machine, measure, plant, runtime
+from .jobs import Answer, Task
 from .measure import MeasureError, Options
-from .timing import Answer, Task
 
 SLOWDOWNS = (0.005, 0.01, 0.02, 0.05)
 SPARE = 1.25  # processes that may be started for each that is wanted, since some may be marked

@@ -20,7 +20,7 @@ from typing import Any
 from .. import bundle, records, results
 from ..ladder import Problem, UsageError
 from . import inputs, machine
-from .timing import Answer, Job, Task, Timed
+from .jobs import Answer, Job, Task, Timed
 
 PROTOCOL = 1
 """Version of the way samples are taken: raise it with any change that may move a median."""
