@@ -1,7 +1,8 @@
 """V3, persistent: sm_count CTAs stay on their SMs and take output tiles from a scheduler.
 
-Barriers and descriptors are set up once per CTA, not once per tile, and the scheduler visits neighbouring
-tiles together (L2_GROUP rows of tiles at a time), so their rows of A and B are still in L2.
+Barriers and descriptors are set up once per CTA, not once per tile; the loads of the next tile start before
+this one is written back; and the scheduler visits neighbouring tiles together (L2_GROUP rows of tiles at a
+time), so their rows of A and B are still in L2.
 
 Barriers (per CTA)
 | barrier        | who arrives                       | arrivals          | who waits   | initial phase            |
@@ -71,6 +72,8 @@ def build(problem, *, sm_count=H200_SMS):
         m_warp = T.meta_var(wg_id * WARP_M)
         n_warp = T.meta_var(warp_id * WARP_N)
         ring = PipelineState(PIPE_DEPTH, phase=0)
+        m_done: T.int32 = 0  # the tile that is written back
+        n_done: T.int32 = 0
 
         @T.inline
         def tma_load(stage, k):
@@ -99,13 +102,15 @@ def build(problem, *, sm_count=H200_SMS):
         out = T.alloc_local((WARP_M * WARP_N // 32,), F16)
         out_warp = out.view(WARP_M, WARP_N, layout=d_fragment(WARP_M, WARP_N))
 
-        while sched.valid():
-            Tx.fill(acc[:], T.float32(0))
-
-            # prologue: fill the ring
+        @T.inline
+        def prologue():
             for s in T.serial(min(PIPE_DEPTH, K_TILES)):
                 tma_load((ring.stage + s) % PIPE_DEPTH, s)
 
+        if sched.valid():
+            prologue()
+        while sched.valid():
+            Tx.fill(acc[:], T.float32(0))
             for k in T.serial(K_TILES):
                 tma_bar.wait(ring.stage, ring.phase)
 
@@ -126,17 +131,27 @@ def build(problem, *, sm_count=H200_SMS):
                     tma_load(ring.stage, k + PIPE_DEPTH)
                 ring.advance()
 
+            # the next tile's loads run under this tile's writeback
+            m_done = sched.m_idx
+            n_done = sched.n_idx
+            sched.next_tile()
+            if sched.valid():
+                prologue()
+
             # writeback: registers -> fp16 -> SMEM -> GMEM
             Tx.cast(out[:], acc[:])
             Tx.warp.copy(Dsmem[m_warp : m_warp + WARP_M, n_warp : n_warp + WARP_N], out_warp[:, :])
             T.ptx.fence.proxy.async_.shared__cta()
             T.cuda.cta_sync()
             if tid == 0:
-                Tx.copy_async(D[m_st : m_st + BLK_M, n_st : n_st + BLK_N], Dsmem[:, :], dispatch="tma_auto")
+                Tx.copy_async(
+                    D[m_done * BLK_M : (m_done + 1) * BLK_M, n_done * BLK_N : (n_done + 1) * BLK_N],
+                    Dsmem[:, :],
+                    dispatch="tma_auto",
+                )
                 T.ptx.cp.async_.bulk.commit_group()
                 T.ptx.cp.async_.bulk.wait_group(0)
             T.cuda.cta_sync()  # Dsmem is free again
-            sched.next_tile()
 
     return gemm_v3
 
