@@ -191,11 +191,13 @@ def _judged(
     said = {}
     for version in versions:
         mine = [result for result in report.results if result.version == version]
-        wrong = [finding for result in mine for finding in result.findings if not result.clean]
-        said[version] = correctness.CLEAN if mine and not wrong else f"{correctness.INCOMPLETE}: no case was judged"
+        wrong = [f for result in mine for f in result.findings if f.verdict != correctness.CLEAN]
         if wrong:
-            first = next(finding for finding in wrong if finding.verdict != correctness.CLEAN)
-            said[version] = f"{first.verdict} on the GPU: {first.text}"
+            said[version] = f"{wrong[0].verdict} on the GPU: {wrong[0].text}"
+        elif mine and all(result.clean for result in mine):
+            said[version] = correctness.CLEAN
+        else:
+            said[version] = f"{correctness.INCOMPLETE}: a bundle was not judged on any input"
     if unknown := set(versions) - {entry.version for entry in head.entries}:
         raise UsageError(f"{matrix} is of {', '.join(sorted(unknown))}, which head does not have")
     entries = tuple(replace(e, correctness=said.get(e.version, e.correctness)) for e in head.entries)

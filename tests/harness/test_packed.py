@@ -134,17 +134,18 @@ def test_what_stood_against_the_evidence_when_it_was_packed_still_does(asked):
 
 
 @pytest.mark.parametrize(
-    ("findings", "verdict"),
+    ("judged", "verdict"),
     [
-        ([device.Finding("exact", "clean", "")], 0),
-        ([device.Finding("exact", "wrong", "D[0, 0] is 1")], 4),
-        ([device.Finding("exact", "hang", "passed its limit")], 4),
+        ([[device.Finding("exact", "clean", "")]], 0),
+        ([[device.Finding("exact", "clean", ""), device.Finding("normal", "wrong", "D[0, 0] is 1")]], 4),
+        ([[device.Finding("exact", "hang", "passed its limit")]], 4),
+        ([[device.Finding("exact", "clean", "")], []], 4),
         ([], 4),
     ],
 )
-def test_versions_that_the_simulator_does_not_know_are_judged_on_the_gpu_first(asked, monkeypatch, findings, verdict):
-    results = (device.Result("s1-case", "s1", tuple(findings), 1.0),) if findings else ()
-    report = device.Report(1, "l", "sm_90a", H200, ("oracle",), bool(findings), results)
+def test_versions_that_the_simulator_does_not_know_are_judged_on_the_gpu_first(asked, monkeypatch, judged, verdict):
+    results = tuple(device.Result("s1-case", "s1", tuple(findings), 1.0) for findings in judged)
+    report = device.Report(1, "l", "sm_90a", H200, ("oracle",), False, results)
     monkeypatch.setattr("tirx_ladder.gpu.device.run", lambda *args, **kwargs: report)
     found, _ = run(asked(on_gpu=["s1"]), Machine())
     assert found.exit_code == verdict
