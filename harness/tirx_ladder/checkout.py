@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,19 +32,21 @@ def result_set(
     repository: Path,
     commit: str,
     kernels: str,
-    problem: Problem,
+    problems: Sequence[Problem],
     *,
     arch: str | None = None,
     say: Say = lambda text: None,
 ) -> results.ResultSet:
-    """Profile the ladder in the folder `kernels` of a commit.
+    """Profile the ladder in the folder `kernels` of a commit, on each problem.
 
     Raises UsageError if the commit has no such ladder.
     """
     with _ladder_at(repository, commit, kernels) as place:
-        found = profile.profile_ladder(ladder.load(str(place)), problem, arch=arch, say=say)
-    named = replace(found, ladder=Path(kernels).stem)  # not the checkout's path, which differs on both sides
-    return results.from_profiles(named, Origin(commit, False, None, found.toolchain))
+        loaded = ladder.load(str(place))
+        found = [profile.profile_ladder(loaded, problem, arch=arch, say=say) for problem in problems]
+    name = Path(kernels).stem  # not the checkout's path, which differs on both sides
+    sets = [results.from_profiles(replace(p, ladder=name), Origin(commit, False, None, p.toolchain)) for p in found]
+    return results.together(problems, sets)
 
 
 def pack(

@@ -76,8 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     merge.add_argument("--base", required=True, metavar="REV", help="what to compare with, such as origin/main")
     merge.add_argument("--head", default="HEAD", metavar="REV", help="what to judge (%(default)s)")
     merge.add_argument("--kernels", default="kernels/blackwell_gemm", help="the ladder's place in it (%(default)s)")
-    for name in ("m", "n", "k"):
-        merge.add_argument(f"--{name}", default=4096, type=_integer, metavar=name.upper(), help="(%(default)s)")
+    merge.add_argument(
+        "--problem", action="append", type=_problem, metavar="MxNxK", help="may be given again (4096x4096x4096)"
+    )
     merge.add_argument("--arch", help="GPU architecture (the ladder's own)")
     merge.add_argument(
         "--correctness",
@@ -114,6 +115,16 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+
+
+def _problem(text: str) -> ladder.Problem:
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a problem: M, N and K are wanted, like 4096x4096x8192")
+    try:
+        return ladder.Problem(*map(int, match.groups()))
+    except ladder.UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -229,9 +240,9 @@ def _gate(options: argparse.Namespace) -> int:
     base, head = git.commit_of(here, options.base), git.commit_of(here, options.head)
     if git.git(here, "status", "--porcelain", "--", options.kernels).strip() and options.head == "HEAD":
         print(f"tirx-ladder: uncommitted changes in {options.kernels} are not judged: commit them", file=sys.stderr)
-    problem = ladder.Problem(options.m, options.n, options.k)
+    problems = tuple(dict.fromkeys(options.problem or [ladder.Problem(4096, 4096, 4096)]))
     asked = commits.Question(
-        here, base, head, options.kernels, problem, options.arch, options.correctness, options.write
+        here, base, head, options.kernels, problems, options.arch, options.correctness, options.write
     )
     with _saying() as say:
         if options.pack is not None:

@@ -31,7 +31,7 @@ class Question:
     base: str
     head: str
     kernels: str
-    problem: Problem
+    problems: tuple[Problem, ...]
     arch: str | None
     correctness: Path | None
     folder: Path
@@ -112,7 +112,7 @@ def _profiled(asked: Question, say: Say) -> tuple[ResultSet, ResultSet]:
             asked.repository,
             commit,
             asked.kernels,
-            asked.problem,
+            asked.problems,
             arch=asked.arch,
             say=lambda text, side=side, commit=commit: say(f"{side} {commit[:12]}: {text}"),  # type: ignore[misc]
         )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +195,22 @@ def from_profiles(profiles: ProfileSet, origin: Origin, correctness: Mapping[str
         for version, why in profiles.failed.items()
     ]
     return ResultSet(SCHEMA, profiles.ladder, profiles.arch, origin, (*built, *failed))
+
+
+def together(problems: Sequence[Problem], sets: Sequence[ResultSet]) -> ResultSet:
+    """One result set of a commit's, one for each problem that was asked for.
+
+    A version that builds for some problems has an entry for each that it does not; one that builds for none has one.
+    """
+    entries: dict[tuple[str, Problem | None], Entry] = {}
+    for problem, found in zip(problems, sets, strict=True):
+        for entry in found.entries:
+            named = replace(entry, problem=problem) if entry.problem is None else entry
+            entries.setdefault(named.key, named)
+    built = {entry.version for entry in entries.values() if entry.build_error is None}
+    kept = [entry for entry in entries.values() if entry.version in built]
+    broken = {e.version: replace(e, problem=None) for e in reversed(entries.values()) if e.version not in built}
+    return replace(sets[0], entries=(*kept, *reversed(broken.values())))
 
 
 def _figures(p: Profile) -> Figures:

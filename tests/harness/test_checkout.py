@@ -10,7 +10,7 @@ import pytest
 from tirx_ladder import checkout, cli, correctness, results
 from tirx_ladder.correctness import Correctness, Judged
 from tirx_ladder.git import commit_of
-from tirx_ladder.ladder import UsageError
+from tirx_ladder.ladder import Problem, UsageError
 
 SMALL_LADDER = Path(__file__).with_name("small_ladder.py").read_text()
 SECOND = 'LADDER.append(KernelVersion(name="s2", adds="the same", build=build, tile=(32, 8), blk_k=16))\n'
@@ -37,9 +37,7 @@ def commit(tmp_path, monkeypatch):
 
 
 def gate(*words):
-    return cli.main(
-        ["gate", "--base", "HEAD~1", "--kernels", "kernels.py", "--m", "64", "--n", "64", "--k", "64", *words]
-    )
+    return cli.main(["gate", "--base", "HEAD~1", "--kernels", "kernels.py", "--problem", "64x64x64", *words])
 
 
 def test_a_change_of_words_alone_passes_as_the_same_code(commit, capsys):
@@ -74,7 +72,7 @@ def test_a_base_that_is_not_there_is_one_line_and_exit_code_2(commit, capsys):
 
 def test_a_commit_without_the_ladder_is_refused(commit):
     with pytest.raises(UsageError, match="has no kernels/none"):
-        checkout.result_set(Path.cwd(), commit_of(Path.cwd(), "HEAD"), "kernels/none", None)
+        checkout.result_set(Path.cwd(), commit_of(Path.cwd(), "HEAD"), "kernels/none", ())
 
 
 ONE_TILE = SMALL_LADDER.replace("blk_k=BLK_K)", "blk_k=BLK_K, max_tiles=1, max_k_tiles=1)")
@@ -169,3 +167,22 @@ def test_both_result_sets_are_kept_by_commit(commit):
     assert gate() == 0
     kept = {path.stem for path in Path("reports/history/kernels").iterdir()}
     assert kept == {commit_of(Path(), "HEAD"), commit_of(Path(), "HEAD~1")}
+
+
+def test_a_change_that_shows_on_one_problem_alone_is_seen_where_that_is_asked_for(commit):
+    commit("s1", kernels=SMALL_LADDER.replace("T.float32(0)", "T.float32(problem.k // 128)") + SECOND)
+    both = (Problem(64, 64, 64), Problem(64, 64, 128))
+    before, after = (
+        checkout.result_set(Path.cwd(), commit_of(Path.cwd(), revision), "kernels.py", both)
+        for revision in ("HEAD~1", "HEAD")
+    )
+    known = {e.key: e.code_hash for e in before.entries}
+    same = {str(e.problem): known[e.key] == e.code_hash for e in after.entries if e.version == "s1"}
+    assert same == {"64x64x64": True, "64x64x128": False}
+    assert gate() == 0
+
+
+@pytest.mark.parametrize("text", ["4096", "4096x4096", "4096x4096x0", "4096x4096x-1", "axbxc"])
+def test_a_problem_that_is_none_is_refused(commit, text):
+    with pytest.raises(SystemExit, match="2"):
+        gate("--problem", text)

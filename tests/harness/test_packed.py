@@ -165,7 +165,7 @@ def test_a_folder_that_was_not_packed_is_refused(tmp_path):
 
 
 def test_a_gate_is_not_packed_over_something(tmp_path):
-    question = commits.Question(tmp_path, BASE, HEAD, "k", gpu.PROBLEM, None, None, tmp_path)
+    question = commits.Question(tmp_path, BASE, HEAD, "k", (gpu.PROBLEM,), None, None, tmp_path)
     with pytest.raises(UsageError, match="is there already"):
         commits.pack(question, tmp_path, print)
 

@@ -6,7 +6,7 @@ import types
 from pathlib import Path
 
 import pytest
-from result_sets import P, broken, entry, result, samples
+from result_sets import P, Q, broken, entry, result, samples
 
 from tirx_ladder import profile, records, results
 from tirx_ladder.ladder import UsageError
@@ -181,3 +181,23 @@ def test_good_data_stays_as_it_is():
     before = copy.deepcopy(data)
     results.from_plain(data, str(Path("x")))
     assert data == before
+
+
+def test_result_sets_of_two_problems_become_one():
+    failed = entry("v1", problem=None, code_hash=None, figures=None, sm_count=None, build_error="no K of 8192")
+    both = results.together((P, Q), [result(entry("v1"), entry("v2")), result(failed, entry("v2", problem=Q))])
+    assert [(e.version, e.problem, e.build_error) for e in both.entries] == [
+        ("v1", P, None), ("v2", P, None), ("v1", Q, "no K of 8192"), ("v2", Q, None),
+    ]  # fmt: skip
+    assert results.from_plain(records.to_plain(both), "both") == both
+
+
+def test_a_version_that_builds_for_no_problem_has_one_entry():
+    failed = entry("v1", problem=None, code_hash=None, figures=None, sm_count=None, build_error="no CUDA")
+    both = results.together((P, Q), [result(failed, entry("v2")), result(failed, entry("v2", problem=Q))])
+    assert [(e.version, e.problem) for e in both.entries] == [("v2", P), ("v2", Q), ("v1", None)]
+
+
+def test_a_version_cut_to_the_same_problem_for_both_is_there_once():
+    both = results.together((P, Q), [result(entry("v1")), result(entry("v1"))])
+    assert [(e.version, e.problem) for e in both.entries] == [("v1", P)]
