@@ -94,7 +94,7 @@ def _run(
 ) -> Run:
     times, left_out = {}, []
     for (version, problem), processes in taken.items():
-        clean = tuple(median(process.seconds) for process in processes if process.seconds and not process.marks)
+        clean = tuple(process.median_seconds for process in processes if process.seconds and not process.marks)
         if len(clean) >= SAMPLES:
             times[version, problem] = clean
         else:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,25 +53,23 @@ def pack(
     repository: Path,
     commit: str,
     kernels: str,
-    entries: Iterable[Entry],
-    folder: Path,
-    side: str,
+    entries: Mapping[Path, Entry],
     *,
     arch: str | None = None,
     say: Say = lambda text: None,
 ) -> None:
-    """Bundles of a commit's versions, at FOLDER/VERSION-PROBLEM/SIDE, from a clean checkout.
+    """Bundles of a commit's versions, from a clean checkout; entries: what is to be where.
 
     Raises UsageError if one does not build or link.
     """
     with _ladder_at(repository, commit, kernels) as place:
         loaded = ladder.load(str(place))
-        for entry in entries:
+        for place_of, entry in entries.items():
             assert entry.problem is not None, "what builds has a problem"
             say(f"bundle of {entry.version} on {entry.problem}")
             try:
                 built = build.build(loaded[entry.version], entry.problem, sm_count=entry.sm_count, arch=arch)
-                bundle.export(built, folder / f"{entry.version}-{entry.problem}" / side)
+                bundle.export(built, place_of)
             except build.BuildError as error:
                 raise UsageError(f"{commit[:12]}: {error}") from None
 

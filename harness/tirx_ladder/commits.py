@@ -75,12 +75,10 @@ def pack(asked: Question, folder: Path, say: Say) -> list[packed.Pair]:
     verdicts, refused = _correctness(asked, [name for name in new if name not in on_gpu], say)
     both = packed.changed(base, head)
     pairs = [packed.Pair(h.version, h.problem, f"{h.version}-{h.problem}") for _, h in both if h.problem is not None]
-    for side, commit, entries in (
-        ("base", asked.base, [b for b, _ in both]),
-        ("head", asked.head, [h for _, h in both]),
-    ):
-        if entries:
-            checkout.pack(asked.repository, commit, asked.kernels, entries, folder, side, arch=asked.arch, say=say)
+    for i, (side, commit) in enumerate(zip(packed.SIDES, (asked.base, asked.head), strict=True)):
+        bundles = {folder / pair.folder / side: entries[i] for pair, entries in zip(pairs, both, strict=True)}
+        if bundles:
+            checkout.pack(asked.repository, commit, asked.kernels, bundles, arch=asked.arch, say=say)
     messages = tuple(git.messages(asked.repository, asked.base, asked.head))
     found = packed.Asked(
         packed.SCHEMA, asked.base, asked.head, _policy(asked), messages, packed.refusals(refused), tuple(pairs), on_gpu

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from . import records
@@ -92,6 +93,16 @@ class Process:
     clock_hz: tuple[float, ...]
     rank: int
     marks: tuple[str, ...]
+
+    @property
+    def median_seconds(self) -> float:
+        """What a process counts by: rounds inside one are not independent."""
+        return median(self.seconds)
+
+    @property
+    def median_cycles(self) -> float:
+        """The same in SM clocks that pass in a launch, each time by its own clock; only where clocks are known."""
+        return median(seconds * clock for seconds, clock in zip(self.seconds, self.clock_hz, strict=True))
 
 
 @dataclass(frozen=True)

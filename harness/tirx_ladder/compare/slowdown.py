@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 
 import numpy as np
@@ -111,18 +112,13 @@ def null_floor(base: Sequence[Process], null: Sequence[Process]) -> float | None
     return float(np.expm1(abs(pairs.estimate(ratios).centre)))
 
 
-def _seconds(process: Process) -> float:
-    return median(process.seconds)
-
-
-def _cycles(process: Process) -> float:
-    """SM clocks that pass in a launch: the median of its time by its clock."""
-    return median(seconds * clock for seconds, clock in zip(process.seconds, process.clock_hz, strict=True))
+_seconds = attrgetter("median_seconds")
+_cycles = attrgetter("median_cycles")
 
 
 def _clock(process: Process) -> float:
     """Hz, as it is between the medians of cycles and seconds."""
-    return _cycles(process) / _seconds(process)
+    return process.median_cycles / process.median_seconds
 
 
 def _clocked(row: Timed) -> bool:

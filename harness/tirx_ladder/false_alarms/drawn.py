@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median, stdev
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..compare.measured import SECONDS as IN_SECONDS
 from ..compare.reasons import Finding
 from ..ladder import UsageError
 from ..policy import Policy
-from ..results import SECONDS, Process, Samples
+from ..results import SECONDS, Samples
 from .pools import BASE, NULL, Lane, Pools, lanes
 from .rates import Rates
 from .simulated import ROWS
@@ -226,7 +227,7 @@ def _sum(kind: str, planted: float, each: Sequence[Rates]) -> Rates:
 
 def _variant(lane: Lane, variant: str) -> Variant:
     mine, base = (lane.processes[of] for of in (variant, BASE))
-    measure = _cycles if lane.clocked else _seconds
+    measure = attrgetter("median_cycles" if lane.clocked else "median_seconds")
     clocks = [p.clock_hz[0] for p in mine if p.clock_hz]
     return Variant(
         lane.problem,
@@ -235,17 +236,9 @@ def _variant(lane: Lane, variant: str) -> Variant:
         median(measure(a) / measure(b) for a, b in zip(mine, base, strict=True)) - 1,
         len(lane),
         lane.disturbed,
-        median(map(_seconds, mine)),
-        median(map(_cycles, mine)) if lane.clocked else None,
+        median(p.median_seconds for p in mine),
+        median(p.median_cycles for p in mine) if lane.clocked else None,
         median(clocks) if clocks else None,
         stdev(np.log([measure(p) for p in mine])),
-        stdev(np.log([_seconds(p) for p in mine])),
+        stdev(np.log([p.median_seconds for p in mine])),
     )
-
-
-def _seconds(typical: Process) -> float:
-    return typical.seconds[0]
-
-
-def _cycles(typical: Process) -> float:
-    return typical.seconds[0] * typical.clock_hz[0]

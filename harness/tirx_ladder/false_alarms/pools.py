@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from .. import records
 from ..compare.measured import sound
@@ -101,8 +100,7 @@ def _lane(problem: str, pools: dict[str, Pool]) -> Lane:
 
 def _typical(process: Process, clocked: bool) -> Process:
     """The process with one sample that has its median time and cycles: all that is judged of it, and faster."""
-    seconds = median(process.seconds)
+    seconds = process.median_seconds
     if not clocked:
         return replace(process, seconds=(seconds,), clock_hz=())
-    cycles = median(s * c for s, c in zip(process.seconds, process.clock_hz, strict=True))
-    return replace(process, seconds=(seconds,), clock_hz=(cycles / seconds,))
+    return replace(process, seconds=(seconds,), clock_hz=(process.median_cycles / seconds,))

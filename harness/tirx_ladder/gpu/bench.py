@@ -234,18 +234,14 @@ def _report(
 
 def middle(processes: Sequence[results.Process]) -> float | None:
     """The median, over processes, of their median seconds; None without samples."""
-    medians = [statistics.median(process.seconds) for process in processes if process.seconds]
+    medians = [process.median_seconds for process in processes if process.seconds]
     return statistics.median(medians) if medians else None
 
 
 def cycles(evidence: Evidence, version: str, problem: Problem) -> float | None:
     """The median, over processes, of their median cycles: seconds by the clock of each sample. None without clocks."""
     (series,) = (s for s in evidence.series if (s.version, s.problem) == (version, problem))
-    medians = [
-        statistics.median(seconds * clock for seconds, clock in zip(process.seconds, process.clock_hz, strict=True))
-        for process in series.processes
-        if process.clock_hz
-    ]
+    medians = [process.median_cycles for process in series.processes if process.clock_hz]
     return statistics.median(medians) if medians else None
 
 

@@ -255,7 +255,7 @@ def _line(state: _State, chosen: Sequence[Variant]) -> str:
     for variant in chosen:
         processes = state.pools.get(variant.pool)
         if processes and processes[-1].seconds:
-            cells.append(f"{variant.name} {1e3 * statistics.median(processes[-1].seconds):.4f}")
+            cells.append(f"{variant.name} {1e3 * processes[-1].median_seconds:.4f}")
     marked = sum(bool(process.marks) for several in state.pools.values() for process in several)
     return " ".join(cells) + (f"; {marked} sets of samples marked" if marked else "")
 
@@ -265,7 +265,7 @@ def summary(found: Pools) -> list[str]:
     lines = ["problem          variant   planted  processes  marked     median ms   sd      against base"]
     base: dict[str, float] = {}
     for pool in found.pools:
-        medians = [statistics.median(process.seconds) for process in pool.processes if process.seconds]
+        medians = [process.median_seconds for process in pool.processes if process.seconds]
         if not medians:
             lines.append(f"{pool.problem:<16} {pool.variant:<9} nothing was measured")
             continue

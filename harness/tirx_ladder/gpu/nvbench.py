@@ -61,7 +61,7 @@ def _turn(names: list[str], number: int) -> list[str]:
 
 
 def _benchmark(each: Prepared, warmup: int, samples: int, note: Callable[[], None] | None) -> Callable[[Any], None]:
-    """The function that NVBench calls for a task; it must not raise, or the tasks after it would be lost."""
+    """Times a task: so many launches to warm up, so many samples, and a note half-way."""
     calls = 0
 
     def launcher(launch: Any) -> None:
@@ -70,10 +70,14 @@ def _benchmark(each: Prepared, warmup: int, samples: int, note: Callable[[], Non
             each.launch()
         each.calls += 1
         calls += 1
-        if (
-            note and calls == warmup + samples // 2 + 1
-        ):  # the launch waits behind the blocking kernel: its time is not touched
-            note()
+        if note and calls == warmup + samples // 2 + 1:
+            note()  # the launch waits behind the blocking kernel: its time is not touched
+
+    return _guarded(each, launcher)
+
+
+def _guarded(each: Prepared, launcher: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The function that NVBench calls for a task; it must not raise, or the tasks after it would be lost."""
 
     def run(state: Any) -> None:
         try:
@@ -97,7 +101,7 @@ def _register(bench: Any, name: str, run: Callable[[Any], None], samples: int, w
 
 
 def _check(each: Prepared, gpu: runtime.Gpu) -> Callable[[Any], None]:
-    """The function that NVBench calls to time launches with CUDA events around them."""
+    """Times some launches of a task with CUDA events around them."""
 
     def launcher(launch: Any) -> None:
         stream = launch.get_stream().addressof()
@@ -108,14 +112,7 @@ def _check(each: Prepared, gpu: runtime.Gpu) -> Callable[[Any], None]:
         runtime.call(gpu.api.cuEventRecord(stop, stream))
         each.events.append((start, stop))
 
-    def run(state: Any) -> None:
-        try:
-            state.exec(launcher, batched=False)
-        except Exception as error:
-            each.notes.append(brief(error))
-            traceback.print_exc()
-
-    return run
+    return _guarded(each, launcher)
 
 
 def _checked(each: Prepared, gpu: runtime.Gpu, state: Any) -> tuple[tuple[float, float], ...]:

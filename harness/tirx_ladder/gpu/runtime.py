@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .. import bundle
 from ..ladder import Problem, UsageError
+from .jobs import brief
 
 LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
 CUDART = "libcudart.so.13"  # what libtvm_runtime_cuda.so of apache-tvm 0.27 is linked against
@@ -41,7 +42,7 @@ def driver() -> Any:
     except ImportError:
         raise UsageError("cuda-bindings is not installed: 'pip install tirx-ladder[gpu]'") from None
     except Exception as error:  # its versions raise different errors where libcuda.so.1 is missing
-        raise UsageError(f"no CUDA driver here ({_brief(error)}): run this on a machine with a GPU") from None
+        raise UsageError(f"no CUDA driver here ({brief(error)}): run this on a machine with a GPU") from None
     if int(code):
         raise UsageError(f"no usable GPU here: cuInit says {_name(api, code)}")
     return api
@@ -61,10 +62,6 @@ def _name(api: Any, code: Any) -> str:
         status, text = ask(code)
         parts.append(text.decode() if not int(status) and text else str(code))
     return ": ".join(parts)
-
-
-def _brief(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def capability(ordinal: int = 0) -> tuple[int, int]:
@@ -213,7 +210,7 @@ class Gpu:
         try:
             return function(*arguments)
         except Exception as error:
-            raise DeviceError(" ".join(str(error).split("// CUDA Source")[0].split())[:500]) from None
+            raise DeviceError(brief(error)) from None
 
 
 _image: bytes | None = None

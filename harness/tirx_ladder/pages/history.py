@@ -85,9 +85,8 @@ def load(folder: Path, ladder: str, commits: Sequence[Commit]) -> History:
 
 def _value(entry: Entry, figure: str) -> float | None:
     if figure == compare.SECONDS:
-        times = (
-            [median(process.seconds) for process in entry.samples.processes if process.seconds] if entry.samples else []
-        )
+        processes = entry.samples.processes if entry.samples else ()
+        times = [process.median_seconds for process in processes if process.seconds]
         return median(times) if times else None
     value = getattr(entry.figures, figure) if entry.figures is not None else None
     return None if value is None else float(value)
